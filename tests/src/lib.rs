@@ -1,0 +1,1 @@
+//! The simulated CUDA stack and what the live tests share.

@@ -1,0 +1,3 @@
+//! BPF programs.
+#![no_std]
+#![no_main]

@@ -1,0 +1,13 @@
+//! vramtrace: where every byte of GPU memory went in an unmodified CUDA process.
+//!
+//! Data flows one way: kernel → [`collect`] → [`trace`] file → [`ledger`] → [`lifecycle`] → [`report`].
+//! Nothing from [`trace`] on needs root, a GPU or the traced machine.
+
+pub mod attach;
+pub mod collect;
+pub mod ledger;
+pub mod lifecycle;
+pub mod probe;
+pub mod report;
+pub mod stack;
+pub mod trace;

@@ -1,0 +1,3 @@
+//! The trace file: zstd-compressed JSON lines.
+
+pub mod record;
