@@ -94,7 +94,11 @@ impl Tables {
         } else {
             let header = self.sections.eh_frame_hdr.as_deref()?;
             let header = EhFrameHdr::new(header, LittleEndian).parse(bases, 8).ok()?;
-            header.table()?.fde_for_address(&section, bases, address, EhFrame::cie_from_offset).ok()?
+            let entry = header.table()?.lookup(address, bases).ok()?;
+            // Not `pointer_to_offset`, whose subtraction overflows on a damaged table.
+            let offset = entry.pointer().checked_sub(bases.eh_frame.section?)?;
+            let offset = usize::try_from(offset).ok()?;
+            section.fde_from_offset(bases, offset.into(), EhFrame::cie_from_offset).ok()?
         };
         rule_from(&fde, &section, bases, address, data)
     }

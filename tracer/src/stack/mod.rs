@@ -2,7 +2,8 @@
 //!
 //! The kernel side copies up to [`tracer_ebpf::STACK_BYTES`] of stack where an event happens; unwinding and naming
 //! happen here, with the unwind tables and symbols of the files the process has mapped. Where that cannot be done to
-//! the end, the stack says so with a [`FrameKind::Cut`] frame at its outer end.
+//! the end, the stack says so with a [`FrameKind::Cut`] frame at its outer end; where frame pointers had to be trusted, with
+//! one in between.
 
 mod cfi;
 mod cut;
@@ -110,6 +111,9 @@ impl Stacks {
         // Innermost first, so that the limit takes away the outer end; turned round when done.
         let mut frames: Vec<u32> = Vec::with_capacity(steps.len() + 1);
         for step in steps {
+            if step.is_guess {
+                frames.push(out.frame(marker("[by frame pointer: frames may be missing here]")));
+            }
             match &step.place {
                 Some(Place::Module(module, address)) if !step.is_signal => {
                     let found = self.symbols.frames(module, *address, step.is_return, out);
@@ -121,15 +125,15 @@ impl Stacks {
         let cut = if frames.len() > FRAMES { Some(Cut::TooDeep) } else { cut };
         if let Some(cut) = cut {
             frames.truncate(FRAMES - 1);
-            frames.push(out.frame(Frame {
-                function: cut.text().into(),
-                kind: FrameKind::Cut,
-                ..Frame::default()
-            }));
+            frames.push(out.frame(marker(cut.text())));
         }
         frames.reverse();
         frames
     }
+}
+
+fn marker(text: &str) -> Frame {
+    Frame { function: text.into(), kind: FrameKind::Cut, ..Frame::default() }
 }
 
 /// A frame that has no symbol: shown as `module+offset`, or as the bare address.

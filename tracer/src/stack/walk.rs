@@ -41,6 +41,8 @@ pub(super) struct Step {
     pub(super) is_return: bool,
     /// The kernel's frame below a signal handler.
     pub(super) is_signal: bool,
+    /// Found by frame pointer in code without unwind information: frames may be missing between it and the inner one.
+    pub(super) is_guess: bool,
     /// What the code belongs to; `None` when it is no known executable memory.
     pub(super) place: Option<Place>,
 }
@@ -58,7 +60,7 @@ impl Walker<'_> {
     pub(super) fn walk(mut self, ip: u64, bp: u64) -> (Vec<Step>, Option<Cut>) {
         let mut registers = Registers::new(ip, self.stack.start, bp);
         let place = self.place(ip);
-        let mut steps = vec![Step { address: ip, is_return: false, is_signal: false, place }];
+        let mut steps = vec![Step { address: ip, is_return: false, is_signal: false, is_guess: false, place }];
         let cut = loop {
             if self.process.is_unknown() {
                 break Some(Cut::Gone);
@@ -114,11 +116,15 @@ impl Walker<'_> {
             let ip = self.stack.read(bp.checked_add(8)?)?;
             Some(Registers::new(ip, bp.checked_add(16)?, self.stack.read(bp)?))
         };
-        let candidates = [is_first.then(entered).flatten(), framed()];
-        candidates.into_iter().flatten().find_map(|caller| {
-            let step = self.step(&caller, true)?;
+        let candidates = [(false, is_first.then(entered).flatten()), (true, framed())];
+        candidates.into_iter().find_map(|(is_guess, caller)| {
+            let caller = caller?;
+            let step = Step { is_guess, ..self.step(&caller, true)? };
             let holds = match &step.place {
-                Some(Place::Module(module, address)) => module.follows_call(*address),
+                Some(Place::Module(module, address)) => {
+                    // A signal handler returns to the kernel's trampoline, which has not called it.
+                    module.follows_call(*address) || module.tables.rule(address - 1).is_some_and(|rule| rule.signal)
+                }
                 _ => true,
             };
             holds.then_some((caller, step))
@@ -135,7 +141,7 @@ impl Walker<'_> {
             Place::Unread(path, at) => Place::Unread(path, at + u64::from(is_return)),
             Place::Anonymous => Place::Anonymous,
         };
-        Some(Step { address, is_return, is_signal: false, place: Some(place) })
+        Some(Step { address, is_return, is_signal: false, is_guess: false, place: Some(place) })
     }
 
     fn place(&mut self, address: u64) -> Option<Place> {

@@ -1,10 +1,9 @@
 //! Programs to unwind: compiled, run up to where they wait, and looked at as the kernel side and as gdb see them.
 
 use std::{
-    collections::HashMap,
     fs,
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     thread::sleep,
     time::Duration,
@@ -151,17 +150,8 @@ impl GdbFrame {
     }
 }
 
-/// Frames of a stack by their numbers.
-pub(super) fn written(names: &mut super::Interner) -> HashMap<u32, crate::trace::record::Frame> {
-    let frames = names.drain().filter_map(|record| match record {
-        crate::trace::record::Record::Frame(frame) => Some((frame.id, frame)),
-        _ => None,
-    });
-    frames.collect()
-}
-
 /// True when this process may be traced from beside: not so under Yama for an ordinary user.
 pub(super) fn gdb_may_attach() -> bool {
-    let scope = fs::read_to_string(PathBuf::from("/proc/sys/kernel/yama/ptrace_scope"));
-    nix::unistd::geteuid().is_root() || scope.is_ok_and(|scope| scope.trim() == "0")
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    nix::unistd::geteuid().is_root() || scope.map_or(true, |scope| scope.trim() == "0")
 }
