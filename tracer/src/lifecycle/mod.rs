@@ -8,8 +8,10 @@ use std::collections::HashMap;
 
 use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
 
+mod axis;
 mod label;
 
+pub use axis::Axis;
 pub use label::{gpu_label, kind_name, process_label};
 
 /// The cell of what no rule explains.
@@ -18,66 +20,6 @@ pub const UNATTRIBUTED: &str = "unattributed";
 pub const NO_STACK: &str = "[no stack]";
 /// The cell of memory that came outside every probed API call.
 pub const NO_API: &str = "[no API call]";
-
-/// A way to divide memory. Each allocation lies in exactly one cell of each axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Axis {
-    /// Step of the server's life in which the memory was asked for.
-    Phase,
-    /// Rank of the process, or the process itself where no rank is known.
-    Rank,
-    /// What the memory is for ([`Kind`]).
-    Kind,
-    /// Whose code asked for it.
-    Owner,
-    /// What the process does in the server.
-    Role,
-    /// GPU.
-    Device,
-    /// Call stack.
-    Stack,
-    /// Process.
-    Process,
-    /// Outermost probed API call.
-    Api,
-}
-
-impl Axis {
-    /// Every axis, in the order of the documentation.
-    pub const ALL: [Self; 9] = [
-        Self::Phase,
-        Self::Rank,
-        Self::Kind,
-        Self::Owner,
-        Self::Role,
-        Self::Device,
-        Self::Stack,
-        Self::Process,
-        Self::Api,
-    ];
-
-    /// Name on the command line and in JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Phase => "phase",
-            Self::Rank => "rank",
-            Self::Kind => "kind",
-            Self::Owner => "owner",
-            Self::Role => "role",
-            Self::Device => "device",
-            Self::Stack => "stack",
-            Self::Process => "process",
-            Self::Api => "api",
-        }
-    }
-
-    /// True when its cells have an order of their own; those of the others stand by size.
-    #[must_use]
-    pub fn is_ordered(self) -> bool {
-        matches!(self, Self::Phase | Self::Rank | Self::Role | Self::Device | Self::Process)
-    }
-}
 
 /// Names met in the ledger, numbered in order of appearance.
 #[derive(Debug, Default)]

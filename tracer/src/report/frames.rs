@@ -8,7 +8,7 @@ use crate::trace::record::{Frame, FrameKind};
 /// Libraries between an API call and its caller: they tell nothing about who asked.
 const PLUMBING_MODULES: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-"];
 
-/// Functions that only pass control on: CPython's evaluation loop and calls, thread and process starts, static cudart.
+/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart.
 const PLUMBING_FUNCTIONS: [&str; 22] = [
     "_PyEval_",
     "PyEval_",

@@ -7,6 +7,7 @@ pub mod failures;
 pub mod flamegraph;
 pub mod folded;
 mod frames;
+pub mod holdings;
 pub mod json;
 pub mod physical;
 pub mod query;

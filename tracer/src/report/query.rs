@@ -52,17 +52,6 @@ impl fmt::Display for At {
     }
 }
 
-impl FromStr for Axis {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|axis| axis.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|axis| axis.name()).collect();
-            format!("`{text}` is no axis: choose from {}", names.join(", "))
-        })
-    }
-}
-
 /// A question to a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
@@ -205,14 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn moments_and_axes_are_read_as_typed() {
+    fn moments_are_read_as_typed() {
         for text in ["end", "peak", "oom", "12.5s"] {
             assert_eq!(text.parse::<At>().unwrap().to_string(), text);
         }
         assert!("later".parse::<At>().unwrap_err().contains("end, peak, oom"));
-        for axis in Axis::ALL {
-            assert_eq!(axis.name().parse(), Ok(axis));
-        }
-        assert!("gpu".parse::<Axis>().unwrap_err().contains("device"));
     }
 }

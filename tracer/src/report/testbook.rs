@@ -163,7 +163,8 @@ pub(crate) fn any_book() -> impl Strategy<Value = Book> {
         for pid in 1..=3 {
             t.process(pid, "server");
         }
-        (t.gpu(0), t.gpu(1));
+        t.gpu(0);
+        t.gpu(1);
         let stacks = [None, Some(t.stack(&[("main", "server"), ("grow", "libtorch_cuda.so")])), Some(77)];
         for (what, process, gpu, value, same_time) in steps {
             if same_time {
@@ -181,7 +182,7 @@ pub(crate) fn any_book() -> impl Strategy<Value = Book> {
                 4 | 5 if !t.book.allocations.is_empty() => t.free(pick % t.book.allocations.len()),
                 6 => t.sample(process, gpu, u64::from(value), same_time),
                 7 => t.fail(process, gpu, u64::from(value) << 16),
-                8 if pick % 4 == 0 => t.exit(process, Some(1)),
+                8 if pick.is_multiple_of(4) => t.exit(process, Some(1)),
                 _ => {}
             }
         }

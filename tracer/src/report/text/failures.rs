@@ -1,6 +1,6 @@
 //! Calls that failed.
 
-use super::memory::{frame_lines, short_frame};
+use super::stacks::{frame_lines, short_frame};
 use super::table::{Column, Table};
 use super::{Style, counted, sentence};
 use crate::report::failures::Failed;

@@ -2,10 +2,12 @@
 
 use super::summary::Summary;
 
+mod cells;
 mod failures;
 mod head;
-mod memory;
+mod physical;
 pub mod plain;
+mod stacks;
 pub mod table;
 
 use plain::{plain, wrap};
@@ -45,10 +47,10 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
     let sections = [
         head::trust(summary, name, style),
         head::origin(summary),
-        memory::cells(summary, style),
-        memory::physical(summary, style),
-        memory::apart(summary, style),
-        memory::stacks(summary, style),
+        cells::table(summary, style),
+        physical::against_nvml(summary, style),
+        physical::apart(summary, style),
+        stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
         failures::others(summary, style),
     ];
@@ -64,6 +66,16 @@ fn sentence(text: &str) -> String {
 /// `1 event`, `2 events`.
 fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// Names a moment, to follow what was held at it.
+fn moment(at: &str) -> String {
+    match at {
+        "end" => "at the end".to_owned(),
+        "peak" => "at the peak of each process on each GPU".to_owned(),
+        "oom" => "when memory ran out".to_owned(),
+        time => format!("{time} after tracing began"),
+    }
 }
 
 #[cfg(test)]
