@@ -1,1 +1,3 @@
-//! To come.
+//! Finding libraries and symbols, following processes, placing probes.
+
+pub mod kernel;
