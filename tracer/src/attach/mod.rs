@@ -1,1 +1,4 @@
-//! To come.
+//! Finding libraries and symbols, following processes, placing probes; and what the host allows of it.
+
+pub mod check;
+pub mod host;
