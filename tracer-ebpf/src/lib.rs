@@ -18,8 +18,8 @@ pub const IOCTL_ARG: usize = 192;
 pub const IOCTL_PARAMS: usize = 128;
 /// Bytes of user stack copied with an event that asks for it.
 pub const STACK_BYTES: usize = 32 * 1024;
-/// Bytes of a file's base name kept in [`LibraryMapped`].
-pub const NAME: usize = 64;
+/// Bytes of a path kept in [`LibraryLoaded`].
+pub const NAME: usize = 256;
 
 /// First bytes of every record in the ring buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -49,7 +49,7 @@ pub const KIND_FORK: u32 = 4;
 pub const KIND_EXEC: u32 = 5;
 /// The last thread of a tracked process began to exit: [`Process`], `value` is the kernel's exit code.
 pub const KIND_EXIT: u32 = 6;
-/// A process mapped a library of interest as code: [`LibraryMapped`].
+/// A library of interest was loaded whose path the kernel side does not know: [`LibraryLoaded`].
 pub const KIND_LIBRARY: u32 = 7;
 /// The last reference to a driver file went away: [`FileReleased`].
 pub const KIND_RELEASE: u32 = 8;
@@ -168,25 +168,58 @@ pub struct Process {
     pub other: u32,
     /// Exit code as the kernel keeps it (`wait` status format).
     pub value: u32,
+    /// Identity of the executable (exec): device in the high half of the second word.
+    pub exe: FileKey,
 }
 
-/// A library of interest was mapped executable.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+/// Identity of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(C)]
-pub struct LibraryMapped {
-    /// Kind [`KIND_LIBRARY`].
-    pub header: Header,
+pub struct FileKey {
     /// Inode number.
     pub inode: u64,
-    /// Where it was mapped.
-    pub address: u64,
     /// Kernel's `dev_t` (major << 20 | minor).
-    pub device: u32,
+    pub device: u64,
+}
+
+/// A process's dynamic linker loaded a library of interest; it is not yet relocated, no code of it has run.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct LibraryLoaded {
+    /// Kind [`KIND_LIBRARY`].
+    pub header: Header,
+    /// What the kernel side knows it by.
+    pub key: NameKey,
+    /// Load bias (`link_map.l_addr`).
+    pub bias: u64,
     /// Bytes valid in `name`.
     pub name_len: u32,
-    /// Base name of the file.
+    /// Unused.
+    pub pad: u32,
+    /// Path as the dynamic linker knows it (`link_map.l_name`).
     pub name: [u8; NAME],
 }
+
+/// A path as seen in one mount namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+#[repr(C)]
+pub struct NameKey {
+    /// [`hash`] of the path.
+    pub hash: u64,
+    /// Mount namespace number (`/proc/PID/ns/mnt`).
+    pub namespace: u64,
+}
+
+/// One step of the hash of a zero-padded path, eight bytes at a time (FNV-1a's constants, with a shift so that high bytes
+/// reach the low bits too).
+#[must_use]
+pub const fn hash_step(hash: u64, word: u64) -> u64 {
+    let mixed = (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+    mixed ^ (mixed >> 29)
+}
+
+/// Start value of [`hash_step`].
+pub const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// A driver file was closed for good.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -263,12 +296,16 @@ pub struct Config {
     pub files_fdt: u32,
     /// `fdtable.fd`.
     pub fdtable_fd: u32,
-    /// `file.f_path` + `path.dentry`.
-    pub file_dentry: u32,
     /// `file.f_inode`.
     pub file_inode: u32,
-    /// `dentry.d_name` + `qstr.name`.
-    pub dentry_name: u32,
+    /// `linux_binprm.file`.
+    pub bprm_file: u32,
+    /// `task_struct.nsproxy`.
+    pub task_nsproxy: u32,
+    /// `nsproxy.mnt_ns`.
+    pub nsproxy_mnt: u32,
+    /// `mnt_namespace.ns.inum`.
+    pub mnt_inum: u32,
     /// `inode.i_ino`.
     pub inode_ino: u32,
     /// `inode.i_sb`.
@@ -279,9 +316,11 @@ pub struct Config {
     pub uvm_map_tail: u32,
     /// `CONFIG_*` bits.
     pub flags: u32,
+    /// Unused.
+    pub pad: u32,
 }
 
-/// Report exec and library mappings of processes that are not tracked (yet).
+/// Report (and hold) processes that are not tracked when they load libcuda.
 pub const CONFIG_WATCH_ALL: u32 = 1;
 /// Copy user stacks.
 pub const CONFIG_STACKS: u32 = 2;

@@ -1,1 +1,5 @@
-//! To come.
+//! Ring buffer to trace records.
+
+pub mod ioctl;
+mod rm;
+mod uvm;

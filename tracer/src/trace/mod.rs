@@ -1,3 +1,13 @@
-//! The trace file: zstd-compressed JSON lines.
+//! The trace file: zstd-compressed JSON lines, a [`record::Record`] a line.
 
+mod error;
+pub mod reader;
 pub mod record;
+pub mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use reader::Reader;
+pub use writer::Writer;

@@ -288,6 +288,9 @@ pub enum Op {
         object: u32,
         /// Identity of the open file.
         file: u64,
+        /// Slot of the object in the file (the plural form keeps several).
+        #[serde(default, skip_serializing_if = "is_zero")]
+        index: u32,
     },
     /// A handle was made from a file descriptor (`NV0000_CTRL_CMD_OS_UNIX_IMPORT_OBJECT_FROM_FD` and kin).
     Import {
@@ -299,6 +302,9 @@ pub enum Op {
         object: u32,
         /// Identity of the open file.
         file: u64,
+        /// Slot of the object in the file (the plural form keeps several).
+        #[serde(default, skip_serializing_if = "is_zero")]
+        index: u32,
     },
     /// A client's address space was tied to a GPU (`UVM_REGISTER_GPU_VASPACE`).
     RegisterVaspace {

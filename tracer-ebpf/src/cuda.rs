@@ -1,0 +1,215 @@
+//! Entry and return of probed API functions. One program each, told apart by the probe's cookie.
+
+use aya_ebpf::{
+    EbpfContext,
+    bindings::pt_regs,
+    helpers::{
+        bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user, generated::bpf_probe_read_user as read_user,
+    },
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use tracer_ebpf::{
+    ARGS, AT_ENTRY, AT_RETURN, BASE_STACK, Call, DEPTH, FLAG_STACK, Frame, KIND_CALL, Loss, READS, SPEC_QUIET,
+    SPEC_STACK, SPEC_STACK_ON_FAILURE, Spec,
+};
+
+use crate::{
+    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, lose, tracked},
+    stack,
+};
+
+#[uprobe]
+pub fn api_enter(ctx: ProbeContext) -> u32 {
+    let (tgid, tid) = ids();
+    if tracked(tgid) {
+        enter(&ctx, tgid, tid);
+    }
+    0
+}
+
+#[inline(always)]
+fn enter(ctx: &ProbeContext, tgid: u32, tid: u32) -> Option<()> {
+    // SAFETY: the context of a uprobe; the cookie was set when the probe was attached.
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let (library, probe) = ((cookie >> 32) as u32, cookie as u32);
+    let spec = SPECS.get(probe)?;
+    // SAFETY: the kernel's register frame, valid for the program's run.
+    let regs = unsafe { &*ctx.regs };
+    let sp = regs.rsp;
+    let thread = thread(tid)?;
+    drop_stale(thread, sp, probe);
+    let depth = thread.depth as usize;
+    if depth >= DEPTH {
+        lose(Loss::TooDeep);
+        return None;
+    }
+    // A tail call enters with the caller's return address, already replaced by a return probe's trampoline.
+    let above = &thread.calls[depth.wrapping_sub(1) & (DEPTH - 1)];
+    let address = if depth > 0 && above.sp == sp {
+        above.address
+    } else {
+        // SAFETY: a helper that fails rather than faults.
+        unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0)
+    };
+    let call = &mut thread.calls[depth & (DEPTH - 1)];
+    // SAFETY: no arguments.
+    call.frame = Frame { probe, library, enter_ns: unsafe { bpf_ktime_get_ns() } };
+    call.sp = sp;
+    call.address = address;
+    call.args = [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9, sp, 0];
+    call.values = [0; READS];
+    call.unreadable = 0;
+    call.flags = 0;
+    read_values(call, spec, AT_ENTRY);
+    thread.depth = depth as u32 + 1;
+    if spec.flags & SPEC_STACK != 0 && depth == 0 {
+        let sent = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp }, Some(thread));
+        thread.calls[0].flags = if sent { FLAG_STACK } else { 0 };
+    }
+    Some(())
+}
+
+#[uretprobe]
+pub fn api_return(ctx: RetProbeContext) -> u32 {
+    let (tgid, tid) = ids();
+    if tracked(tgid) {
+        leave(&ctx, tgid, tid);
+    }
+    0
+}
+
+#[inline(always)]
+fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
+    // SAFETY: as in `enter`.
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let probe = cookie as u32;
+    let spec = SPECS.get(probe)?;
+    // SAFETY: as in `enter`.
+    let regs = unsafe { &*ctx.regs };
+    let thread = THREADS.get_ptr_mut(tid);
+    // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
+    let Some(thread) = thread.and_then(|t| unsafe { t.as_mut() }) else {
+        lose(Loss::UnknownReturn);
+        return None;
+    };
+    let depth = pop(thread, regs.rsp, probe)?;
+    let call = &mut thread.calls[depth & (DEPTH - 1)];
+    let failed = regs.rax as u32 != 0;
+    read_values(call, spec, AT_RETURN);
+    let mut flags = call.flags;
+    if failed && flags == 0 && spec.flags & SPEC_STACK_ON_FAILURE != 0 {
+        let registers = stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+        if stack::send(tgid, tid, registers, Some(thread)) {
+            flags = FLAG_STACK;
+        }
+    }
+    if failed || spec.flags & SPEC_QUIET == 0 {
+        send(tgid, tid, thread, depth, regs, flags);
+    }
+    Some(())
+}
+
+/// Takes the frame this return belongs to off the thread's stack; gives its index.
+#[inline(always)]
+fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
+    // At a return the stack pointer is just above the return address that was at the entry's.
+    let entry_sp = sp.wrapping_sub(8);
+    for _ in 0..DEPTH {
+        let depth = thread.depth as usize;
+        if depth == 0 || depth > DEPTH {
+            break;
+        }
+        let top = &thread.calls[(depth - 1) & (DEPTH - 1)];
+        if top.sp > entry_sp {
+            break;
+        }
+        thread.depth = depth as u32 - 1;
+        if top.sp == entry_sp && top.frame.probe == probe {
+            return Some(depth - 1);
+        }
+        lose(Loss::MissedReturn);
+    }
+    lose(Loss::UnknownReturn);
+    None
+}
+
+/// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours.
+#[inline(always)]
+fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
+    for _ in 0..DEPTH {
+        let depth = thread.depth as usize;
+        if depth == 0 || depth > DEPTH {
+            return;
+        }
+        let top = &thread.calls[(depth - 1) & (DEPTH - 1)];
+        // Equal stack pointers are a tail call into another probed function (libcuda's exports are such thunks).
+        if top.sp > sp || (top.sp == sp && top.frame.probe != probe) {
+            return;
+        }
+        thread.depth = depth as u32 - 1;
+        lose(Loss::MissedReturn);
+    }
+}
+
+#[inline(always)]
+fn read_values(call: &mut Active, spec: &Spec, when: u8) {
+    for (i, read) in spec.reads.iter().enumerate() {
+        if read.when != when {
+            continue;
+        }
+        let base = if read.base == BASE_STACK { ARGS } else { read.base as usize & (ARGS + 1) };
+        let address = call.args[base].wrapping_add(read.offset as u64);
+        let len = (read.len as u32).min(8);
+        let mut value = 0u64;
+        // SAFETY: at most 8 bytes into an 8-byte local; the helper fails rather than faults.
+        if unsafe { read_user((&raw mut value).cast(), len, address as *const _) } == 0 {
+            call.values[i] = value;
+        } else {
+            call.unreadable |= 1 << i;
+        }
+    }
+}
+
+#[inline(always)]
+fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) {
+    let Some(mut entry) = EVENTS.reserve::<Call>(0) else {
+        lose(Loss::RingFull);
+        return;
+    };
+    let call = &thread.calls[depth & (DEPTH - 1)];
+    let parent = if depth > 0 {
+        thread.calls[(depth - 1) & (DEPTH - 1)].frame
+    } else {
+        Frame { probe: 0, library: 0, enter_ns: 0 }
+    };
+    let mut args = [0; ARGS];
+    args.copy_from_slice(&call.args[..ARGS]);
+    entry.write(Call {
+        header: header(KIND_CALL, flags, tgid, tid),
+        frame: call.frame,
+        parent,
+        outer_ns: thread.calls[0].frame.enter_ns,
+        ret: regs.rax,
+        args,
+        values: call.values,
+        depth: depth as u32,
+        unreadable: call.unreadable,
+    });
+    entry.submit(0);
+}
+
+/// This thread's entry, made on first use.
+#[inline(always)]
+fn thread(tid: u32) -> Option<&'static mut Thread> {
+    if THREADS.get_ptr(tid).is_none() {
+        let empty = EMPTY.get(0)?;
+        if THREADS.insert(tid, empty, 0).is_err() {
+            lose(Loss::MapFull);
+            return None;
+        }
+    }
+    config()?;
+    // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
+    unsafe { THREADS.get_ptr_mut(tid)?.as_mut() }
+}

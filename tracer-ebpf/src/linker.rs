@@ -1,0 +1,225 @@
+//! Libraries of interest as the dynamic linker loads them: the moment to place probes in one nobody knew.
+//!
+//! `_dl_debug_state` is the function that debuggers break on (glibc elf/dl-debug.c, musl ldso/dynlink.c): the linker
+//! calls it when it has mapped new objects, before it relocates them and before any of their code runs.
+
+use aya_ebpf::{
+    EbpfContext,
+    helpers::{
+        bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_user,
+        generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str, bpf_send_signal},
+    },
+    macros::uprobe,
+    programs::ProbeContext,
+};
+use tracer_ebpf::{
+    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, hash_step,
+};
+
+use crate::maps::{EVENTS, KNOWN, TAILS, config, header, ids, kernel_word, lose, tracked};
+
+pub const SIGSTOP: u32 = 19;
+/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest.
+const OBJECTS: u32 = 64;
+// struct r_debug (link.h): r_version@0, r_map@8, r_brk@16, r_state@24.
+const R_MAP: u64 = 8;
+const R_STATE: u64 = 24;
+const RT_CONSISTENT: u32 = 0;
+// struct link_map (link.h): l_addr@0, l_name@8, l_ld@16, l_next@24, l_prev@32.
+const L_NAME: u64 = 8;
+const L_NEXT: u64 = 24;
+const L_PREV: u64 = 32;
+
+#[inline(always)]
+fn user<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper fails rather than faults; all uses are plain integers.
+    unsafe { bpf_probe_read_user(address as *const T) }.ok()
+}
+
+/// `void _dl_debug_state(void)`. The cookie is the distance from the probe to `_r_debug` in the linker's image.
+#[uprobe]
+pub fn linker_state(ctx: ProbeContext) -> u32 {
+    let (tgid, tid) = ids();
+    let ours = tracked(tgid);
+    if let Some(config) = config()
+        && (ours || config.flags & CONFIG_WATCH_ALL != 0)
+    {
+        // SAFETY: the context of a uprobe; the cookie was set when the probe was attached.
+        let distance = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+        // SAFETY: the kernel's register frame, valid for the program's run.
+        let debug = unsafe { (*ctx.regs).rip }.wrapping_add(distance);
+        walk(debug, config, Who { tgid, tid, ours });
+    }
+    0
+}
+
+#[derive(Clone, Copy)]
+struct Who {
+    tgid: u32,
+    tid: u32,
+    ours: bool,
+}
+
+/// Looks at the objects that came since the last time, up to the first that user space must look at: it then reads all
+/// of the process's mappings.
+#[inline(always)]
+fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
+    if user::<u32>(debug + R_STATE)? != RT_CONSISTENT {
+        return None;
+    }
+    // SAFETY: a copy of a map value.
+    let last = TAILS.get_ptr(who.tgid).map(|p| unsafe { *p }).filter(|last| still_linked(*last));
+    let first = match last {
+        Some(last) => user::<u64>(last + L_NEXT)?,
+        None => user::<u64>(debug + R_MAP)?,
+    };
+    if first == 0 {
+        return None;
+    }
+    let Some(mut entry) = EVENTS.reserve::<LibraryLoaded>(0) else {
+        lose(Loss::RingFull);
+        return None;
+    };
+    // SAFETY: a reserved record, which also serves to hold each name in turn.
+    let out = unsafe { &mut *entry.as_mut_ptr() };
+    let namespace = mount_namespace(config);
+    let (mut at, mut tail, mut unknown) = (first, first, false);
+    for _ in 0..OBJECTS {
+        if at == 0 {
+            break;
+        }
+        let hash = interesting(at, out, who.ours);
+        if hash != 0 {
+            out.key = NameKey { hash, namespace };
+            if !who.ours || KNOWN.get_ptr(out.key).is_none() {
+                unknown = true;
+                break;
+            }
+        }
+        tail = at;
+        at = user::<u64>(at + L_NEXT).unwrap_or(0);
+    }
+    let _ = TAILS.insert(who.tgid, tail, 0);
+    // More than one round's objects: user space looks at the rest.
+    if unknown || (at != 0 && who.ours) {
+        // Hold the process before it can call into the library; user space continues it once probes are in.
+        // SAFETY: a plain helper call.
+        let held = unsafe { bpf_send_signal(SIGSTOP) } == 0;
+        out.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
+        if !unknown {
+            out.key = NameKey { hash: 0, namespace };
+            out.name_len = 0;
+        }
+        entry.submit(0);
+    } else {
+        entry.discard(0);
+    }
+    Some(())
+}
+
+/// False for an object that was unloaded since it was last seen: its memory may hold anything.
+#[inline(always)]
+fn still_linked(object: u64) -> bool {
+    user::<u64>(object + L_PREV).and_then(|prev| user::<u64>(prev + L_NEXT)) == Some(object)
+}
+
+/// Reads an object's name into `out`; gives the name's hash if it is of interest, else 0.
+#[inline(always)]
+fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
+    let (Some(bias), Some(name_at)) = (user::<u64>(object), user::<u64>(object + L_NAME)) else { return 0 };
+    let words: *mut [u64; NAME / 8] = (&raw mut out.name).cast();
+    for i in 0..NAME / 8 {
+        // SAFETY: within `name`, which is 8-byte aligned. Volatile, lest the compiler make it a loop over bytes.
+        unsafe { (&raw mut (*words)[i]).write_volatile(0) };
+    }
+    // SAFETY: at most `NAME` bytes; the helper fails rather than faults.
+    let len = unsafe { bpf_probe_read_user_str(words.cast(), NAME as u32, name_at as *const _) };
+    if len <= 8 || len > NAME as i64 {
+        return 0;
+    }
+    out.bias = bias;
+    out.name_len = len as u32 - 1;
+    out.pad = 0;
+    // SAFETY: reads of user memory through a helper.
+    let interest = unsafe { of_interest(name_at, len as u64 - 1) };
+    if matches!(interest, Interest::None) || (!ours && !matches!(interest, Interest::Driver)) {
+        return 0;
+    }
+    let mut hash = HASH_START;
+    for i in 0..NAME / 8 {
+        // SAFETY: as above.
+        hash = hash_step(hash, unsafe { (*words)[i] });
+    }
+    hash
+}
+
+#[derive(Clone, Copy)]
+enum Interest {
+    None,
+    /// A library with rows in the probe table, or a libc.
+    Library,
+    /// libcuda itself: also of interest in a process that is not traced yet.
+    Driver,
+}
+
+/// Base names looked at this far from a path's end.
+const TAIL: usize = 40;
+
+/// Whether a path's base name is one of interest. `len` is without the NUL.
+#[inline(always)]
+unsafe fn of_interest(name_at: u64, len: u64) -> Interest {
+    let mut tail = [0u8; TAIL];
+    let skip = len.saturating_sub(TAIL as u64);
+    let count = (len - skip) as u32;
+    let count = if count > TAIL as u32 { TAIL as u32 } else { count };
+    // SAFETY: at most `TAIL` bytes; the helper fails rather than faults.
+    if unsafe { read_user(tail.as_mut_ptr().cast(), count, (name_at + skip) as *const _) } != 0 {
+        return Interest::None;
+    }
+    // No branch in the loop: the verifier would follow every combination of them.
+    let (mut driver, mut library) = (0, 0);
+    let mut window = 0u64;
+    for byte in tail {
+        window = (window >> 8) | ((byte as u64) << 56);
+        driver |= equal(window, *b"/libcuda");
+        library |= equal(window, *b"/libnccl") | equal(window, *b"/libc10.");
+        library |= equal(window, *b"/libc.so") | equal(window, *b"/libc-2.");
+    }
+    match (driver, library) {
+        (1, _) => Interest::Driver,
+        (0, 1) => Interest::Library,
+        _ => Interest::None,
+    }
+}
+
+/// 1 if the eight bytes are the same, else 0, by arithmetic alone.
+#[inline(always)]
+fn equal(window: u64, name: [u8; 8]) -> u64 {
+    let mut differ = window ^ u64::from_le_bytes(name);
+    // x | -x has its top bit set unless x is 0. In assembly, because the compiler would make a branch of it.
+    // SAFETY: arithmetic on registers.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!(
+            "{negative} = {x}",
+            "{negative} = -{negative}",
+            "{x} |= {negative}",
+            "{x} >>= 63",
+            x = inout(reg) differ,
+            negative = out(reg) _,
+        );
+    }
+    differ ^ 1
+}
+
+/// Number of the current process's mount namespace: the same path means another file in another one.
+#[inline(always)]
+fn mount_namespace(config: &Config) -> u64 {
+    // SAFETY: no arguments.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let find = || {
+        let namespace = kernel_word(kernel_word(task, config.task_nsproxy)?, config.nsproxy_mnt)?;
+        Some(kernel_word(namespace, config.mnt_inum)? & 0xffff_ffff)
+    };
+    find().unwrap_or(0)
+}

@@ -1,0 +1,333 @@
+//! Driver ioctls, read when they return: by then the driver has written handles, sizes and status back.
+//!
+//! Layouts: NVIDIA open-gpu-kernel-modules, `nv-ioctl-numbers.h`, `nvos.h`, `uvm_ioctl.h` (535 to 595). Here only what is
+//! needed to choose and copy; decoding is user space's.
+
+use aya_ebpf::{
+    bindings::pt_regs,
+    helpers::{
+        bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
+        generated::bpf_probe_read_user as read_user,
+    },
+    macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
+    programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
+};
+use tracer_ebpf::{
+    DEPTH, FLAG_STACK, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
+};
+
+use crate::{
+    maps::{
+        CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
+    },
+    stack::{self, Registers},
+};
+
+const SYS_IOCTL: u64 = 16;
+const NV_IOCTL_MAGIC: u32 = 0x46;
+const RM_ALLOC_MEMORY: u32 = 0x27;
+const RM_FREE: u32 = 0x29;
+const RM_CONTROL: u32 = 0x2a;
+const RM_ALLOC: u32 = 0x2b;
+const RM_DUP_OBJECT: u32 = 0x34;
+const RM_VID_HEAP_CONTROL: u32 = 0x4a;
+const XFER_CMD: u32 = 0xd3;
+const UVM_REGISTER_GPU_VASPACE: u32 = 25;
+const UVM_MAP_EXTERNAL_ALLOCATION: u32 = 33;
+const UVM_FREE: u32 = 34;
+const UVM_REGISTER_GPU: u32 = 37;
+const UVM_UNMAP_EXTERNAL: u32 = 66;
+const NV01_MEMORY_LOCAL_USER: u32 = 0x40;
+const NO_FD_IN_PARAMS: u32 = u32::MAX;
+/// Head of `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS` that is kept: base, length, offset; then as much of its tail.
+const UVM_MAP_PART: u64 = 24;
+
+/// One request, unwrapped.
+#[derive(Clone, Copy)]
+struct Request {
+    cmd: u32,
+    fd: u32,
+    arg: u64,
+    ret: i64,
+    file: u64,
+}
+
+/// `long (*unlocked_ioctl)(struct file *, unsigned int, unsigned long)`: nvidia.ko's `nvidia_unlocked_ioctl`,
+/// nvidia-uvm.ko's `uvm_unlocked_ioctl_entry`, or a FUSE file's `fuse_file_ioctl`.
+#[fexit(function = "fuse_file_ioctl")]
+pub fn driver_ioctl(ctx: FExitContext) -> i32 {
+    let (tgid, tid) = ids();
+    if tracked(tgid) {
+        let (file, cmd, arg, ret) = (ctx.arg(0), ctx.arg::<u64>(1) as u32, ctx.arg(2), ctx.arg(3));
+        request(tgid, tid, Request { cmd, fd: u32::MAX, arg, ret, file }, None);
+    }
+    0
+}
+
+/// `int ioctl(int fd, unsigned long request, ...)` of the target's libc: how libcuda calls the driver.
+#[uprobe]
+pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
+    let (tgid, tid) = ids();
+    // SAFETY: the kernel's register frame, valid for the program's run.
+    let regs = unsafe { &*ctx.regs };
+    let cmd = regs.rsi as u32;
+    if tracked(tgid) && wanted(cmd) {
+        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx };
+        if PENDING.insert(tid, pending, 0).is_err() {
+            lose(Loss::MapFull);
+        }
+    }
+    0
+}
+
+/// Return of [`libc_ioctl`].
+#[uretprobe]
+pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
+    let (tgid, tid) = ids();
+    // SAFETY: a copy of the value, made before the entry is removed by this same thread.
+    if let Some(pending) = PENDING.get_ptr(tid).map(|p| unsafe { *p }) {
+        let _ = PENDING.remove(tid);
+        // SAFETY: as in `libc_ioctl`.
+        let regs = unsafe { &*ctx.regs };
+        let Pending { cmd, fd, arg } = pending;
+        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+        let ret = regs.rax as i32 as i64;
+        request(tgid, tid, Request { cmd, fd, arg, ret, file: file_of(fd) }, Some(registers));
+    }
+    0
+}
+
+/// `void (struct pt_regs *regs, long ret)`: where neither the driver nor libc can be probed. Every system call of every
+/// process pays for this one.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
+    let (tgid, tid) = ids();
+    if tracked(tgid) {
+        let (regs, ret): (u64, i64) = (ctx.arg(0), ctx.arg(1));
+        // SAFETY: the helper fails rather than faults.
+        if let Ok(regs) = unsafe { bpf_probe_read_kernel(regs as *const pt_regs) }
+            && regs.orig_rax == SYS_IOCTL
+            && wanted(regs.rsi as u32)
+        {
+            let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
+            let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+            request(tgid, tid, Request { cmd, fd, arg, ret, file: file_of(fd) }, Some(registers));
+        }
+    }
+    0
+}
+
+/// `int (*release)(struct inode *, struct file *)`: the last reference to a driver file is gone.
+#[fentry(function = "fuse_release")]
+pub fn driver_release(ctx: FEntryContext) -> i32 {
+    release(ctx.arg(1));
+    0
+}
+
+#[inline(always)]
+fn release(file: u64) {
+    if FILES.get_ptr(file).is_none() {
+        return;
+    }
+    let _ = FILES.remove(file);
+    let (tgid, tid) = ids();
+    let Some(mut entry) = EVENTS.reserve::<FileReleased>(0) else {
+        lose(Loss::RingFull);
+        return;
+    };
+    entry.write(FileReleased { header: header(KIND_RELEASE, 0, tgid, tid), file });
+    entry.submit(0);
+}
+
+#[inline(always)]
+fn wanted(cmd: u32) -> bool {
+    (cmd >> 8) & 0xff == NV_IOCTL_MAGIC || is_uvm(cmd)
+}
+
+/// UVM's commands are plain numbers, without size or direction.
+#[inline(always)]
+fn is_uvm(cmd: u32) -> bool {
+    matches!(
+        cmd,
+        UVM_REGISTER_GPU_VASPACE | UVM_MAP_EXTERNAL_ALLOCATION | UVM_FREE | UVM_REGISTER_GPU | UVM_UNMAP_EXTERNAL
+    )
+}
+
+#[inline(always)]
+fn user<T>(address: u64) -> Option<T> {
+    // SAFETY: the helper fails rather than faults; all uses are plain integers.
+    unsafe { bpf_probe_read_user(address as *const T) }.ok()
+}
+
+#[inline(always)]
+fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Registers>) -> Option<()> {
+    if !wanted(request.cmd) {
+        return None;
+    }
+    if request.cmd & 0xffff == (NV_IOCTL_MAGIC << 8 | XFER_CMD) {
+        // nv_ioctl_xfer_t: cmd@0, size@4, ptr@8.
+        let [cmd, size] = user::<[u32; 2]>(request.arg)?;
+        request.cmd = (3 << 30) | ((size & 0x3fff) << 16) | (NV_IOCTL_MAGIC << 8) | (cmd & 0xff);
+        request.arg = user(request.arg + 8)?;
+    }
+    let size = (request.cmd >> 16) & 0x3fff;
+    let mut fd_at = NO_FD_IN_PARAMS;
+    let mut memory = false;
+    // (bytes of the argument, where it points to parameters, bytes of those)
+    let (arg_len, params_at, params_len) = if is_uvm(request.cmd) {
+        (if request.cmd == UVM_REGISTER_GPU || request.cmd == UVM_UNMAP_EXTERNAL { 40 } else { 32 }, 0, 0)
+    } else {
+        match request.cmd & 0xff {
+            RM_ALLOC => {
+                memory = user::<u32>(request.arg + 12)? == NV01_MEMORY_LOCAL_USER;
+                (size, 16, IOCTL_PARAMS as u32)
+            }
+            RM_CONTROL => {
+                let control = user::<u32>(request.arg + 8)?;
+                // SAFETY: a map value that is never removed.
+                fd_at = unsafe { *CONTROLS.get_ptr(control)? };
+                (size, 16, user::<u32>(request.arg + 24)?)
+            }
+            RM_VID_HEAP_CONTROL => {
+                memory = matches!(user::<u32>(request.arg + 8)?, 2 | 6 | 14);
+                (size, 0, 0)
+            }
+            RM_FREE | RM_DUP_OBJECT | RM_ALLOC_MEMORY => (size, 0, 0),
+            _ => return None,
+        }
+    };
+    let thread = THREADS.get_ptr(tid);
+    // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
+    let thread = thread.and_then(|t| unsafe { t.as_ref() });
+    let mut flags = 0;
+    if memory
+        && let Some(registers) = registers.or_else(user_registers)
+        && stack::send(tgid, tid, registers, thread)
+    {
+        flags = FLAG_STACK;
+    }
+    let lengths = Lengths { arg: arg_len, params_at, params: params_len, fd_at };
+    if !send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread) {
+        return None;
+    }
+    if request.file != 0 && FILES.get_ptr(request.file).is_none() && FILES.insert(request.file, tgid, 0).is_err() {
+        lose(Loss::MapFull);
+    }
+    Some(())
+}
+
+struct Lengths {
+    arg: u32,
+    params_at: u64,
+    params: u32,
+    fd_at: u32,
+}
+
+#[inline(always)]
+fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> bool {
+    let Some(mut entry) = EVENTS.reserve::<Ioctl>(0) else {
+        lose(Loss::RingFull);
+        return false;
+    };
+    let out = entry.as_mut_ptr();
+    // SAFETY: `out` is a reserved record; every field is written before it is submitted.
+    let readable = unsafe {
+        (*out).header = header;
+        (*out).cmd = request.cmd;
+        (*out).fd = request.fd;
+        (*out).ret = request.ret;
+        (*out).file = request.file;
+        (*out).pad = 0;
+        (*out).other_file = 0;
+        (*out).depth = 0;
+        if let Some(thread) = thread {
+            (*out).depth = thread.depth.min(DEPTH as u32);
+            for i in 0..DEPTH {
+                (*out).calls[i] = thread.calls[i].frame;
+            }
+        } else {
+            (*out).calls = [Frame { probe: 0, library: 0, enter_ns: 0 }; DEPTH];
+        }
+        let arg = copy_arg((&raw mut (*out).arg).cast(), request, lengths.arg);
+        (*out).arg_len = arg.unwrap_or(0);
+        (*out).params_len = 0;
+        if arg.is_some() && lengths.params_at != 0 {
+            let params = user::<u64>(request.arg + lengths.params_at).unwrap_or(0);
+            (*out).params_len = copy_params((&raw mut (*out).params).cast(), params, lengths.params);
+            if lengths.fd_at != NO_FD_IN_PARAMS
+                && let Some(fd) = user::<u32>(params + lengths.fd_at as u64)
+            {
+                (*out).other_file = file_of(fd);
+            }
+        }
+        arg.is_some()
+    };
+    if !readable {
+        lose(Loss::UnreadableIoctl);
+        entry.discard(0);
+        return false;
+    }
+    entry.submit(0);
+    true
+}
+
+/// Copies the argument struct; gives the bytes copied.
+///
+/// # Safety
+/// `to` must have room for [`IOCTL_ARG`] bytes.
+#[inline(always)]
+unsafe fn copy_arg(to: *mut u8, request: Request, len: u32) -> Option<u32> {
+    if request.cmd == UVM_MAP_EXTERNAL_ALLOCATION {
+        let tail = config()?.uvm_map_tail as u64;
+        // SAFETY: twice 24 bytes fit; the helper fails rather than faults.
+        let failed = unsafe {
+            read_user(to.cast(), UVM_MAP_PART as u32, request.arg as *const _)
+                | read_user(to.add(UVM_MAP_PART as usize).cast(), UVM_MAP_PART as u32, (request.arg + tail) as *const _)
+        };
+        return (failed == 0).then_some(2 * UVM_MAP_PART as u32);
+    }
+    let len = if len > IOCTL_ARG as u32 { IOCTL_ARG as u32 } else { len };
+    // SAFETY: `len` is within `IOCTL_ARG`.
+    (unsafe { read_user(to.cast(), len, request.arg as *const _) } == 0).then_some(len)
+}
+
+/// Copies parameters: as many as asked, less where the page ends. Gives the bytes copied.
+///
+/// # Safety
+/// `to` must have room for [`IOCTL_PARAMS`] bytes.
+#[inline(always)]
+unsafe fn copy_params(to: *mut u8, from: u64, len: u32) -> u32 {
+    if from == 0 {
+        return 0;
+    }
+    let len = if len > IOCTL_PARAMS as u32 { IOCTL_PARAMS as u32 } else { len };
+    for len in [len, 120, 56, 8] {
+        // SAFETY: every length is within `IOCTL_PARAMS`.
+        if unsafe { read_user(to.cast(), len, from as *const _) } == 0 {
+            return len;
+        }
+    }
+    0
+}
+
+/// User registers at the system call.
+#[inline(always)]
+fn user_registers() -> Option<Registers> {
+    // SAFETY: the current task's own saved registers, read through a helper.
+    let regs = unsafe { bpf_probe_read_kernel(bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs) }.ok()?;
+    Some(Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp })
+}
+
+/// The current process's open file behind `fd`; 0 when there is none.
+#[inline(always)]
+fn file_of(fd: u32) -> u64 {
+    let find = || -> Option<u64> {
+        let config = config()?;
+        // SAFETY: no arguments.
+        let task = unsafe { bpf_get_current_task_btf() } as u64;
+        let files = kernel_word(task, config.task_files)?;
+        let table = kernel_word(kernel_word(files, config.files_fdt)?, config.fdtable_fd)?;
+        kernel_word(table, (fd & 0xf_ffff) * 8)
+    };
+    find().unwrap_or(0)
+}

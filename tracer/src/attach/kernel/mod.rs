@@ -1,0 +1,287 @@
+//! The kernel side, loaded: programs, maps, and the links that hold the probes.
+//!
+//! All links are file descriptors of this process: however it ends, the kernel removes the probes.
+
+mod btf;
+mod hook;
+mod programs;
+mod sys;
+mod uprobes;
+
+use std::{io, os::fd::OwnedFd, path::Path, sync::Arc};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{Array, HashMap, MapData, RingBuf},
+    programs::{ProgramError, RawTracePoint},
+};
+use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, FileKey, LOSSES, NameKey, Spec};
+
+pub use self::{
+    btf::Btf,
+    hook::DriverHook,
+    sys::Point,
+    uprobes::{Method, Probes},
+};
+use self::{programs::Programs, uprobes::Uprobes};
+
+/// The eBPF object that `cargo xtask ebpf` built from `tracer-ebpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/vramtrace-x86_64.bpf.o"));
+
+/// Why the kernel side could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel has no type information.
+    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux: {0}); one built with CONFIG_DEBUG_INFO_BTF is needed")]
+    NoBtf(io::Error),
+    /// A kernel structure looks unlike any known one.
+    #[error("kernel structure {0} has no member {1}: this kernel is newer than vramtrace knows")]
+    NoMember(&'static str, &'static str),
+    /// The object was refused.
+    #[error("the kernel refused to load the eBPF object: {0}")]
+    Load(#[from] aya::EbpfError),
+    /// A program was refused.
+    #[error("the kernel refused program {name}: {source}")]
+    Program {
+        /// Program name.
+        name: String,
+        /// Cause, with the end of the verifier's log.
+        source: io::Error,
+    },
+    /// A map is missing or could not be written.
+    #[error("eBPF map {0}: {1}")]
+    Map(&'static str, String),
+    /// aya could not load or attach a program.
+    #[error("program {name}: {source}")]
+    Attach {
+        /// Program name.
+        name: &'static str,
+        /// Cause.
+        source: ProgramError,
+    },
+}
+
+/// What to load.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of the ring buffer: a power of two.
+    pub ring_bytes: u32,
+    /// Copy user stacks.
+    pub stacks: bool,
+    /// See processes that are not tracked when they load libcuda (`attach` to ones that start later).
+    pub watch_all: bool,
+    /// Offset of `gpuAttributesCount` in UVM's map-external parameters (depends on the driver).
+    pub uvm_map_tail: u32,
+    /// Where to read driver ioctls.
+    pub hook: DriverHook,
+    /// Kernel-side part of each row of the probe table; index = probe id.
+    pub specs: Vec<Spec>,
+    /// Driver controls to pass on, with the offset of a descriptor in their parameters (`u32::MAX`: none).
+    pub controls: Vec<(u32, u32)>,
+}
+
+/// The loaded kernel side.
+pub struct Kernel {
+    ebpf: Ebpf,
+    uprobes: Uprobes,
+    /// Links of the driver hook.
+    _links: Vec<OwnedFd>,
+    hook: DriverHook,
+    tracked: HashMap<MapData, u32, u32>,
+    known: HashMap<MapData, [u64; 2], u32>,
+    exes: HashMap<MapData, [u64; 2], u32>,
+    lost: Array<MapData, u64>,
+}
+
+impl Kernel {
+    /// Loads the object, hooks the driver and the process tracepoints. Nothing is traced until [`Kernel::track`].
+    ///
+    /// # Errors
+    /// No BTF, missing rights, or a kernel that refuses a program.
+    pub fn load(options: &Options) -> Result<Self, Error> {
+        let btf = Btf::vmlinux().map_err(Error::NoBtf)?;
+        let mut ebpf = EbpfLoader::new().map_max_entries("EVENTS", options.ring_bytes).load(OBJECT)?;
+        fill(&mut ebpf, &btf, options)?;
+        let programs = Programs::new(OBJECT, &ebpf)?;
+        for (name, tracepoint) in [
+            ("process_fork", "sched_process_fork"),
+            ("process_exec", "sched_process_exec"),
+            ("process_exit", "sched_process_exit"),
+        ] {
+            attach_raw(&mut ebpf, name, tracepoint)?;
+        }
+        if options.hook == DriverHook::Syscall {
+            attach_raw(&mut ebpf, "syscall_ioctl", "sys_exit")?;
+        }
+        let links = hook::attach(&programs, &btf, options.hook)?;
+        let uprobes = Uprobes::new(&programs, &mut ebpf)?;
+        Ok(Self {
+            tracked: take(&mut ebpf, "TRACKED")?,
+            known: take(&mut ebpf, "KNOWN")?,
+            exes: take(&mut ebpf, "EXES")?,
+            lost: take(&mut ebpf, "LOST")?,
+            ebpf,
+            uprobes,
+            _links: links,
+            hook: options.hook,
+        })
+    }
+
+    /// The ring buffer; once.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn events(&mut self) -> Result<RingBuf<MapData>, Error> {
+        take(&mut self.ebpf, "EVENTS")
+    }
+
+    /// Where driver ioctls are read.
+    #[must_use]
+    pub const fn hook(&self) -> DriverHook {
+        self.hook
+    }
+
+    /// How uprobes are placed.
+    #[must_use]
+    pub const fn method(&self) -> Method {
+        self.uprobes.method()
+    }
+
+    /// Starts tracing a process (thread group id in the initial PID namespace).
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn track(&mut self, tgid: u32) -> Result<(), Error> {
+        self.tracked.insert(tgid, 1, 0).map_err(|e| Error::Map("TRACKED", e.to_string()))
+    }
+
+    /// Stops tracing a process.
+    pub fn untrack(&mut self, tgid: u32) {
+        // Absent already when the process exited: fine.
+        let _ = self.tracked.remove(&tgid);
+    }
+
+    /// Says that the library at this path has its probes: processes that load it need not be held.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn know_library(&mut self, key: NameKey) -> Result<(), Error> {
+        self.known.insert([key.hash, key.namespace], 1, 0).map_err(|e| Error::Map("KNOWN", e.to_string()))
+    }
+
+    /// Says that the dynamic linker of this executable is probed: processes that execute it need not be held.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn know_executable(&mut self, exe: FileKey) -> Result<(), Error> {
+        self.exes.insert([exe.inode, exe.device], 1, 0).map_err(|e| Error::Map("EXES", e.to_string()))
+    }
+
+    /// Places probes at `points` of a file. Gives the points that the kernel refused, with its reason.
+    ///
+    /// # Errors
+    /// The file cannot be probed at all.
+    pub fn place(&mut self, what: Probes, path: &Path, points: &[Point]) -> io::Result<Vec<(Point, String)>> {
+        self.uprobes.place(&mut self.ebpf, what, path, points)
+    }
+
+    /// Loss counters so far, by [`tracer_ebpf::Loss`].
+    #[must_use]
+    pub fn losses(&self) -> [u64; LOSSES] {
+        std::array::from_fn(|i| self.lost.get(&(i as u32), 0).unwrap_or(0))
+    }
+}
+
+fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
+    let attach = |ebpf: &mut Ebpf| -> Result<(), ProgramError> {
+        let program: &mut RawTracePoint = ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+        program.load()?;
+        program.attach(tracepoint)?;
+        Ok(())
+    };
+    attach(ebpf).map_err(|source| Error::Attach { name, source })
+}
+
+fn take<T: TryFrom<aya::maps::Map>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
+    let map = ebpf.take_map(name).ok_or_else(|| Error::Map(name, "missing from the object".into()))?;
+    T::try_from(map).map_err(|_| Error::Map(name, "is of another type than expected".into()))
+}
+
+/// Writes what the programs must know before the first one runs.
+fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error> {
+    let map = |name: &'static str| move |e: aya::maps::MapError| Error::Map(name, e.to_string());
+    let missing = |name: &'static str| move || Error::Map(name, "missing from the object".into());
+    let mut config: Array<_, [u32; CONFIG_WORDS]> =
+        Array::try_from(ebpf.map_mut("CONFIG").ok_or_else(missing("CONFIG"))?).map_err(map("CONFIG"))?;
+    config.set(0, bytemuck::cast::<Config, [u32; CONFIG_WORDS]>(configure(btf, options)?), 0).map_err(map("CONFIG"))?;
+    let mut specs: Array<_, [u64; SPEC_WORDS]> =
+        Array::try_from(ebpf.map_mut("SPECS").ok_or_else(missing("SPECS"))?).map_err(map("SPECS"))?;
+    for (id, spec) in (0..).zip(&options.specs) {
+        specs
+            .set(id, bytemuck::pod_read_unaligned::<[u64; SPEC_WORDS]>(bytemuck::bytes_of(spec)), 0)
+            .map_err(map("SPECS"))?;
+    }
+    let mut controls: HashMap<_, u32, u32> =
+        HashMap::try_from(ebpf.map_mut("CONTROLS").ok_or_else(missing("CONTROLS"))?).map_err(map("CONTROLS"))?;
+    for (control, fd_at) in &options.controls {
+        controls.insert(control, fd_at, 0).map_err(map("CONTROLS"))?;
+    }
+    Ok(())
+}
+
+// aya's typed maps ask for its own `Pod`, which is implemented for arrays of integers.
+const CONFIG_WORDS: usize = size_of::<Config>() / 4;
+const SPEC_WORDS: usize = size_of::<Spec>() / 8;
+
+fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
+    let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
+    Ok(Config {
+        task_tgid: at("task_struct", "tgid")?,
+        task_pid: at("task_struct", "pid")?,
+        task_exit_code: at("task_struct", "exit_code")?,
+        task_signal: at("task_struct", "signal")?,
+        signal_live: at("signal_struct", "live")?,
+        task_files: at("task_struct", "files")?,
+        files_fdt: at("files_struct", "fdt")?,
+        fdtable_fd: at("fdtable", "fd")?,
+        file_inode: at("file", "f_inode")?,
+        bprm_file: at("linux_binprm", "file")?,
+        task_nsproxy: at("task_struct", "nsproxy")?,
+        nsproxy_mnt: at("nsproxy", "mnt_ns")?,
+        mnt_inum: at("mnt_namespace", "ns.inum")?,
+        inode_ino: at("inode", "i_ino")?,
+        inode_sb: at("inode", "i_sb")?,
+        sb_dev: at("super_block", "s_dev")?,
+        uvm_map_tail: options.uvm_map_tail,
+        flags: if options.stacks { CONFIG_STACKS } else { 0 } | if options.watch_all { CONFIG_WATCH_ALL } else { 0 },
+        pad: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(hook: DriverHook) -> Options {
+        Options {
+            ring_bytes: 1 << 20,
+            stacks: true,
+            watch_all: false,
+            uvm_map_tail: 9240,
+            hook,
+            specs: vec![Spec::default(); 4],
+            controls: vec![(0x205, u32::MAX)],
+        }
+    }
+
+    #[test]
+    fn loads_with_every_hook() {
+        for hook in [DriverHook::Libc, DriverHook::Syscall] {
+            let mut kernel = Kernel::load(&options(hook)).unwrap_or_else(|e| panic!("{hook:?}: {e}"));
+            assert_eq!(kernel.hook(), hook);
+            assert!(kernel.events().is_ok());
+            assert!(kernel.events().is_err(), "the ring buffer has one reader");
+            assert_eq!(kernel.losses(), [0; LOSSES]);
+        }
+    }
+}

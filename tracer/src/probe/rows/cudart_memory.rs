@@ -1,0 +1,182 @@
+//! libcudart: device memory, arrays, managed memory, pools, pinned host memory.
+
+use super::prelude::*;
+
+// cudaChannelFormatDesc: bits of x@0 y@4 z@8 w@12, kind f@16. cudaExtent (width, height, depth) lies on the stack.
+const ARRAY: [Value; 10] = [
+    handle(out(0)),
+    more("x_bits", at_entry(1, 0, 8).low()),
+    more("y_bits", at_entry(1, 0, 8).high()),
+    more("z_bits", at_entry(1, 8, 8).low()),
+    more("w_bits", at_entry(1, 8, 8).high()),
+    more("channel_kind", at_entry(1, 16, 4)),
+    more("width", arg(2)),
+    more("height", arg(3)),
+    more("flags", arg32(4)),
+    size(TEXELS),
+];
+
+const ARRAY_3D: [Value; 11] = [
+    handle(out(0)),
+    more("x_bits", at_entry(1, 0, 8).low()),
+    more("y_bits", at_entry(1, 0, 8).high()),
+    more("z_bits", at_entry(1, 8, 8).low()),
+    more("w_bits", at_entry(1, 8, 8).high()),
+    more("channel_kind", at_entry(1, 16, 4)),
+    more("width", stack(8)),
+    more("height", stack(16)),
+    more("depth", stack(24)),
+    more("flags", arg32(2)),
+    size(TEXELS),
+];
+
+const MIPMAPPED: [Value; 12] = [
+    handle(out(0)),
+    more("x_bits", at_entry(1, 0, 8).low()),
+    more("y_bits", at_entry(1, 0, 8).high()),
+    more("z_bits", at_entry(1, 8, 8).low()),
+    more("w_bits", at_entry(1, 8, 8).high()),
+    more("channel_kind", at_entry(1, 16, 4)),
+    more("width", stack(8)),
+    more("height", stack(16)),
+    more("depth", stack(24)),
+    more("levels", arg32(2)),
+    more("flags", arg32(3)),
+    size(TEXELS),
+];
+
+#[rustfmt::skip]
+pub(super) static ROWS: &[Row] = &[
+    row(Physical, Memory, "2.0", &["cudaMalloc"],
+        "cudaError_t (void **devPtr, size_t size)",
+        &[address(out(0)), size(arg(1))]),
+    row(Physical, Memory, "2.0", &["cudaMallocPitch"],
+        "cudaError_t (void **devPtr, size_t *pitch, size_t width, size_t height)",
+        &[address(out(0)), size(product(&[out(1), arg(3)])), size(product(&[arg(2), arg(3)]))]),
+    // cudaPitchedPtr: ptr@0, pitch@8. The extent (width in bytes, height, depth) lies on the stack.
+    row(Physical, Memory, "2.0", &["cudaMalloc3D"],
+        "cudaError_t (struct cudaPitchedPtr *pitchedDevPtr, struct cudaExtent extent)",
+        &[address(out(0)), size(product(&[at_return(0, 8, 8), stack(16), stack(24)])),
+          size(product(&[stack(8), stack(16), stack(24)]))]),
+    // cudaFree(0) is the customary way to create the context.
+    row(Free, Memory, "2.0", &["cudaFree"],
+        "cudaError_t (void *devPtr)",
+        &[address(arg(0))]),
+    row(Managed, Memory, "6.0", &["cudaMallocManaged"],
+        "cudaError_t (void **devPtr, size_t size, unsigned int flags)",
+        &[address(out(0)), size(arg(1)), more("flags", arg32(2))]),
+    row(Physical, Memory, "2.0", &["cudaMallocArray"],
+        "cudaError_t (cudaArray_t *array, const struct cudaChannelFormatDesc *desc, size_t width, size_t height, \
+         unsigned int flags)",
+        &ARRAY),
+    row(Physical, Memory, "2.0", &["cudaMalloc3DArray"],
+        "cudaError_t (cudaArray_t *array, const struct cudaChannelFormatDesc *desc, struct cudaExtent extent, \
+         unsigned int flags)",
+        &ARRAY_3D),
+    row(Physical, Memory, "5.0", &["cudaMallocMipmappedArray"],
+        "cudaError_t (cudaMipmappedArray_t *mipmappedArray, const struct cudaChannelFormatDesc *desc, \
+         struct cudaExtent extent, unsigned int numLevels, unsigned int flags)",
+        &MIPMAPPED),
+    row(Free, Memory, "2.0", &["cudaFreeArray"],
+        "cudaError_t (cudaArray_t array)",
+        &[handle(arg(0))]),
+    row(Free, Memory, "5.0", &["cudaFreeMipmappedArray"],
+        "cudaError_t (cudaMipmappedArray_t mipmappedArray)",
+        &[handle(arg(0))]),
+
+    row(Host, Memory, "2.0", &["cudaMallocHost"],
+        "cudaError_t (void **ptr, size_t size)",
+        &[address(out(0)), size(arg(1))]),
+    row(Host, Memory, "2.2", &["cudaHostAlloc"],
+        "cudaError_t (void **pHost, size_t size, unsigned int flags)",
+        &[address(out(0)), size(arg(1)), more("flags", arg32(2))]),
+    row(HostFree, Memory, "2.0", &["cudaFreeHost"],
+        "cudaError_t (void *ptr)",
+        &[address(arg(0))]),
+    row(HostPin, Memory, "4.0", &["cudaHostRegister"],
+        "cudaError_t (void *ptr, size_t size, unsigned int flags)",
+        &[address(arg(0)), size(arg(1)), more("flags", arg32(2))]),
+    row(HostUnpin, Memory, "4.0", &["cudaHostUnregister"],
+        "cudaError_t (void *ptr)",
+        &[address(arg(0))]),
+
+    row(Reading, Group::Reading, "2.0", &["cudaMemGetInfo"],
+        "cudaError_t (size_t *free, size_t *total)",
+        &[free(out(0)), total(out(1))]),
+
+    row(Suballocate, Memory, "11.2", &["cudaMallocAsync", "cudaMallocAsync_ptsz"],
+        "cudaError_t (void **devPtr, size_t size, cudaStream_t hStream)",
+        &[address(out(0)), size(arg(1)), more("stream", arg(2))]),
+    row(Suballocate, Memory, "11.2", &["cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz"],
+        "cudaError_t (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream)",
+        &[address(out(0)), size(arg(1)), handle(arg(2)), more("stream", arg(3))]),
+    row(Subfree, Memory, "11.2", &["cudaFreeAsync", "cudaFreeAsync_ptsz"],
+        "cudaError_t (void *devPtr, cudaStream_t hStream)",
+        &[address(arg(0)), more("stream", arg(1))]),
+    row(Pool, Memory, "11.2", &["cudaMemPoolCreate"],
+        "cudaError_t (cudaMemPool_t *memPool, const struct cudaMemPoolProps *poolProps)",
+        &[handle(out(0)), location(at_entry(1, 8, 8)), more("handle_types", at_entry(1, 4, 4)),
+          more("maximum", at_entry(1, 24, 8))]),
+    row(PoolTrim, Memory, "11.2", &["cudaMemPoolDestroy"],
+        "cudaError_t (cudaMemPool_t memPool)",
+        &[handle(arg(0))]),
+    row(PoolTrim, Memory, "11.2", &["cudaMemPoolTrimTo"],
+        "cudaError_t (cudaMemPool_t memPool, size_t minBytesToKeep)",
+        &[handle(arg(0)), more("keep", arg(1))]),
+    row(Pool, Memory, "11.2", &["cudaMemPoolSetAttribute"],
+        "cudaError_t (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value)",
+        &[handle(arg(0)), more("attribute", arg32(1)), more("value", at_entry(2, 0, 8))]),
+    row(Reading, Group::Reading, "11.2", &["cudaMemPoolGetAttribute"],
+        "cudaError_t (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value)",
+        &[handle(arg(0)), more("attribute", arg32(1)), more("value", at_return(2, 0, 8))]),
+    row(Access, Memory, "11.2", &["cudaMemPoolSetAccess"],
+        "cudaError_t (cudaMemPool_t memPool, const struct cudaMemAccessDesc *descList, size_t count)",
+        &[handle(arg(0)), location(at_entry(1, 0, 8)), more("count", arg(2))]),
+    row(Pool, Memory, "11.2", &["cudaDeviceGetDefaultMemPool", "cudaDeviceGetMemPool"],
+        "cudaError_t (cudaMemPool_t *memPool, int device)",
+        &[handle(out(0)), device(arg32(1))]),
+    row(Pool, Memory, "11.2", &["cudaDeviceSetMemPool"],
+        "cudaError_t (int device, cudaMemPool_t memPool)",
+        &[device(arg32(0)), handle(arg(1))]),
+    row(Pool, Memory, "13.0", &["cudaMemGetDefaultMemPool", "cudaMemGetMemPool"],
+        "cudaError_t (cudaMemPool_t *memPool, struct cudaMemLocation *location, enum cudaMemAllocationType type)",
+        &[handle(out(0)), location(at_entry(1, 0, 8)), more("type", arg32(2))]),
+    row(Pool, Memory, "13.0", &["cudaMemSetMemPool"],
+        "cudaError_t (struct cudaMemLocation *location, enum cudaMemAllocationType type, cudaMemPool_t memPool)",
+        &[location(at_entry(0, 0, 8)), more("type", arg32(1)), handle(arg(2))]),
+
+    // 13.0 replaced the device by a location under the same name, so neither is read: the driver call inside has it.
+    row(Residency, Group::Residency, "8.0", &["cudaMemPrefetchAsync", "cudaMemPrefetchAsync_ptsz"],
+        "cudaError_t (const void *devPtr, size_t count, int dstDevice, cudaStream_t stream) | \
+         cudaError_t (const void *devPtr, size_t count, struct cudaMemLocation location, unsigned int flags, \
+         cudaStream_t stream)",
+        &[address(arg(0)), size(arg(1))]),
+    row(Residency, Group::Residency, "12.2", &["cudaMemPrefetchAsync_v2", "cudaMemPrefetchAsync_v2_ptsz"],
+        "cudaError_t (const void *devPtr, size_t count, struct cudaMemLocation location, unsigned int flags, \
+         cudaStream_t stream)",
+        &[address(arg(0)), size(arg(1)), location(arg(2)), more("flags", arg32(3)), more("stream", arg(4))]),
+    row(Residency, Group::Residency, "13.0", &["cudaMemPrefetchBatchAsync", "cudaMemPrefetchBatchAsync_ptsz"],
+        "cudaError_t (void **dptrs, size_t *sizes, size_t count, struct cudaMemLocation *prefetchLocs, \
+         size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, cudaStream_t stream)",
+        &[more("count", arg(2))]),
+    row(Residency, Group::Residency, "13.0", &["cudaMemDiscardBatchAsync", "cudaMemDiscardBatchAsync_ptsz"],
+        "cudaError_t (void **dptrs, size_t *sizes, size_t count, unsigned long long flags, cudaStream_t stream)",
+        &[more("count", arg(2))]),
+    row(Residency, Group::Residency, "13.0",
+        &["cudaMemDiscardAndPrefetchBatchAsync", "cudaMemDiscardAndPrefetchBatchAsync_ptsz"],
+        "cudaError_t (void **dptrs, size_t *sizes, size_t count, struct cudaMemLocation *prefetchLocs, \
+         size_t *prefetchLocIdxs, size_t numPrefetchLocs, unsigned long long flags, cudaStream_t stream)",
+        &[more("count", arg(2))]),
+    row(Residency, Group::Residency, "8.0", &["cudaMemAdvise"],
+        "cudaError_t (const void *devPtr, size_t count, enum cudaMemoryAdvise advice, int device) | \
+         cudaError_t (const void *devPtr, size_t count, enum cudaMemoryAdvise advice, \
+         struct cudaMemLocation location)",
+        &[address(arg(0)), size(arg(1)), more("advice", arg32(2))]),
+    row(Residency, Group::Residency, "12.2", &["cudaMemAdvise_v2"],
+        "cudaError_t (const void *devPtr, size_t count, enum cudaMemoryAdvise advice, \
+         struct cudaMemLocation location)",
+        &[address(arg(0)), size(arg(1)), more("advice", arg32(2)), location(arg(3))]),
+    row(Residency, Group::Residency, "6.0", &["cudaStreamAttachMemAsync", "cudaStreamAttachMemAsync_ptsz"],
+        "cudaError_t (cudaStream_t stream, void *devPtr, size_t length, unsigned int flags)",
+        &[more("stream", arg(0)), address(arg(1)), size(arg(2)), more("flags", arg32(3))]),
+];

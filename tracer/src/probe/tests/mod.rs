@@ -1,0 +1,6 @@
+//! Checks of the table as a whole, and of decoding.
+
+mod decode;
+mod table;
+
+const C10: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";

@@ -1,0 +1,100 @@
+//! One process's code: its mappings and, once needed, the modules behind them.
+
+use std::{
+    io,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    maps::{self, Mapping},
+    module::Module,
+    modules::Modules,
+};
+
+/// Reading a memory map again takes at most this part of the time: 1/20.
+const REST: u32 = 20;
+
+/// A process as the unwinder sees it.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    code: Vec<Code>,
+    read_at: Option<Instant>,
+    read_took: Duration,
+}
+
+#[derive(Debug)]
+struct Code {
+    mapping: Mapping,
+    /// `None`: not opened yet; `Some(None)`: cannot be opened.
+    module: Option<Option<Rc<Module>>>,
+}
+
+/// What an address belongs to.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A file: the address in its own terms.
+    Module(Rc<Module>, u64),
+    /// A file that could not be read: its path, and the file offset.
+    Unread(Rc<str>, u64),
+    /// Executable memory without a file: a JIT compiler's, or the kernel's uprobe trampoline.
+    Anonymous,
+}
+
+impl Process {
+    /// Reads the memory map again.
+    pub(super) fn refresh(&mut self, pid: u32) -> io::Result<()> {
+        let begin = Instant::now();
+        let mappings = maps::read(pid);
+        self.read_took = begin.elapsed();
+        self.read_at = Some(begin);
+        let mappings = mappings?;
+        // A process that is dying has an empty map: what was known of it remains the best there is.
+        if mappings.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut old = std::mem::take(&mut self.code);
+        for mapping in mappings {
+            let known = old.binary_search_by_key(&mapping.start, |code| code.mapping.start).ok();
+            let module = known.filter(|&at| old[at].mapping == mapping).and_then(|at| old[at].module.take());
+            self.code.push(Code { mapping, module });
+        }
+        Ok(())
+    }
+
+    /// True when no memory map could be read so far.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.code.is_empty()
+    }
+
+    /// What an address belongs to; `None` when it is not in executable memory. An unknown address has the map read
+    /// again, unless that was just done.
+    pub(super) fn place(&mut self, pid: u32, address: u64, modules: &mut Modules) -> Option<Place> {
+        let at = match self.find(address) {
+            Some(at) => at,
+            None if self.may_refresh() && self.refresh(pid).is_ok() => self.find(address)?,
+            None => return None,
+        };
+        let Code { mapping, module } = &mut self.code[at];
+        let offset = address - mapping.start + mapping.offset;
+        if mapping.path.is_empty() {
+            return Some(Place::Anonymous);
+        }
+        let module = module.get_or_insert_with(|| modules.get(pid, mapping));
+        let inside = module.as_ref().and_then(|module| Some((module.clone(), module.address(offset)?)));
+        Some(match inside {
+            Some((module, address)) => Place::Module(module, address),
+            None => Place::Unread(mapping.path.clone(), offset),
+        })
+    }
+
+    fn find(&self, address: u64) -> Option<usize> {
+        let after = self.code.partition_point(|code| code.mapping.start <= address);
+        let at = after.checked_sub(1)?;
+        (address < self.code[at].mapping.end).then_some(at)
+    }
+
+    fn may_refresh(&self) -> bool {
+        self.read_at.is_none_or(|at| at.elapsed() > self.read_took * REST)
+    }
+}
