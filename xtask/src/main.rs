@@ -12,6 +12,8 @@ mod tally;
 mod test;
 mod toolchain;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Developer commands of vramtrace.
@@ -34,11 +36,15 @@ enum Xtask {
     Demo,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Xtask::Ebpf(args) => ebpf::main(&args),
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Demo => demo::main(),
-    }
+    };
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    // What went wrong, without a backtrace of this program.
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }

@@ -62,8 +62,9 @@ impl Compiler {
     pub(crate) fn cargo(self) -> Command {
         let mut cargo = self.tool("cargo");
         if self == Self::Debian {
-            // aya-ebpf needs `feature(asm_experimental_arch)`; the value 1 would make build scripts ask for build-std.
-            cargo.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "aya_ebpf");
+            // Both crates use `feature(asm_experimental_arch)`. By name: with the value 1, build scripts of other crates
+            // would take this compiler for a nightly one.
+            cargo.env("RUSTC", "/usr/bin/rustc").env("RUSTC_BOOTSTRAP", "aya_ebpf,vramtrace_bpf");
         }
         cargo
     }
