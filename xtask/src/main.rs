@@ -1,2 +1,50 @@
-//! Developer commands.
-fn main() {}
+//! Developer commands: `cargo xtask --help`.
+//!
+//! Each does its own set-up, so that a fresh clone on a machine with only rustup needs nothing else.
+
+mod command;
+mod demo;
+mod ebpf;
+mod real_libs;
+mod setup;
+mod sources;
+mod tally;
+mod test;
+mod toolchain;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of vramtrace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Xtask,
+}
+
+#[derive(Subcommand)]
+enum Xtask {
+    /// Build the eBPF object and the note beside it (tracer/ebpf/)
+    Ebpf(ebpf::Args),
+    /// Install what the tests need: system packages, bpf-linker, real CUDA libraries under target/
+    Setup,
+    /// Format, lints, unit and property tests, eBPF check, live probes, real libraries
+    Test(test::Args),
+    /// Trace simulated CUDA programs through real probes; files go to target/demo/
+    Demo,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Xtask::Ebpf(args) => ebpf::main(&args),
+        Xtask::Setup => setup::main(),
+        Xtask::Test(args) => test::main(&args),
+        Xtask::Demo => demo::main(),
+    };
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    // What went wrong, without a backtrace of this program.
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}

@@ -1,3 +1,5 @@
-//! Finding libraries and symbols, following processes, placing probes.
+//! Finding libraries and symbols, following processes, placing probes; and what the host allows of it.
 
+pub mod check;
+pub mod host;
 pub mod kernel;

@@ -1,0 +1,141 @@
+//! Judging a target: a running process, or a command to be started.
+
+use std::{
+    env, fs, io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{Line, Status, Typed};
+use crate::attach::host::{Capability, Host, Root};
+
+/// Why a target cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// No such process.
+    #[error("no process {0}: it has ended, or lives in another PID namespace")]
+    NoProcess(u32),
+    /// No such program.
+    #[error("no program `{0}`: not a file that may be executed, nor found through PATH")]
+    NoProgram(String),
+}
+
+/// A library of interest that a target has or will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetLibrary {
+    /// Path as the target sees it.
+    pub path: PathBuf,
+    /// Rows of the probe table whose symbol it has.
+    pub found: usize,
+    /// Rows of the probe table for this library whose symbol it lacks.
+    pub lacking: usize,
+}
+
+/// What is to be traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// How a person would name it.
+    pub name: String,
+    /// Its process id, when it runs.
+    pub pid: Option<u32>,
+    /// Its owner's user id, when it runs.
+    pub uid: Option<u32>,
+    /// True when it runs and its memory map can be read.
+    pub readable: bool,
+    /// True when its files lie elsewhere than ours: a container.
+    pub own_files: bool,
+    /// Libraries that probes would go into. The caller finds them.
+    pub libraries: Vec<TargetLibrary>,
+}
+
+impl Target {
+    /// A running process.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn of_pid(root: &Root, pid: u32) -> Result<Self, TargetError> {
+        let dir = format!("proc/{pid}");
+        let owner = fs::metadata(root.path(&dir)).map_err(|_| TargetError::NoProcess(pid))?;
+        let name = root.text(&format!("{dir}/comm")).unwrap_or_default();
+        let mounts = root.link(&format!("{dir}/ns/mnt"));
+        Ok(Self {
+            name: format!("process {pid} ({name})"),
+            pid: Some(pid),
+            uid: Some(owner.uid()),
+            readable: fs::read(root.path(&format!("{dir}/maps"))).is_ok(),
+            own_files: mounts.is_some() && mounts != root.link("proc/self/ns/mnt"),
+            libraries: Vec::new(),
+        })
+    }
+
+    /// A command to be started.
+    ///
+    /// # Errors
+    ///
+    /// When its program is not found.
+    pub fn of_command(program: &str) -> Result<Self, TargetError> {
+        let path = find_program(program).ok_or_else(|| TargetError::NoProgram(program.to_owned()))?;
+        let name = path.display().to_string();
+        Ok(Self { name, pid: None, uid: None, readable: true, own_files: false, libraries: Vec::new() })
+    }
+
+    /// Findings about it.
+    pub(super) fn lines(&self, host: &Host, typed: &Typed) -> Vec<Line> {
+        let mut lines = vec![self.access(host, typed)];
+        if self.own_files {
+            let told = "its own (a container): libraries are found through /proc/PID/root";
+            lines.push(Line::new("target", Status::Ok, "files", told));
+        }
+        lines.extend(self.libraries.iter().map(library));
+        if self.libraries.is_empty() && self.readable {
+            let told = "none yet: each is probed when it is opened, and the process held for that moment";
+            lines.push(Line::new("target", Status::Ok, "CUDA libraries", told));
+        }
+        lines
+    }
+
+    fn access(&self, host: &Host, typed: &Typed) -> Line {
+        if self.readable {
+            return Line::new("target", Status::Ok, "access", self.name.clone());
+        }
+        let owner = self.uid.map_or("another user".to_owned(), |uid| format!("user {uid}"));
+        let told = format!("the memory map of {}, which belongs to {owner}, cannot be read", self.name);
+        let fix = if host.may(Capability::SysPtrace) {
+            // Root may be kept out too: by a security module, or because the process is just ending.
+            "see whether it still runs, and what the system's security module (SELinux, AppArmor) forbids".to_owned()
+        } else {
+            typed.with_sudo()
+        };
+        Line::new("target", Status::Missing, "access", told).fix(fix)
+    }
+}
+
+fn library(library: &TargetLibrary) -> Line {
+    let what = library.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let told = format!("{} functions to probe in {}", library.found, library.path.display());
+    if library.found == 0 {
+        let told = format!("none of its functions are known in {}: its calls stay unseen", library.path.display());
+        return Line::new("target", Status::Degraded, what, told);
+    }
+    let newer = if library.lacking > 0 {
+        format!(" ({} others are not in this version)", library.lacking)
+    } else {
+        String::new()
+    };
+    Line::new("target", Status::Ok, what, told + &newer)
+}
+
+/// As a shell would find it.
+fn find_program(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return is_program(Path::new(program)).then(|| PathBuf::from(program));
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    let may_run =
+        |meta: fs::Metadata| -> io::Result<bool> { Ok(meta.is_file() && meta.permissions().mode() & 0o111 != 0) };
+    fs::metadata(path).and_then(may_run).unwrap_or(false)
+}

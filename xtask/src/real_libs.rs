@@ -1,0 +1,145 @@
+//! Real CUDA libraries for symbol and attach checks, unpacked under `target/real-libs`, never installed.
+//!
+//! The runtime comes from Python wheels, the driver library from Debian's non-free: both by name, through their own clients.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    command::{output, run, target},
+    sources::NonFree,
+};
+
+/// A runtime library in a wheel.
+struct Wheel {
+    package: &'static str,
+    version: &'static str,
+    folder: &'static str,
+    library: &'static str,
+}
+
+const WHEELS: [Wheel; 3] = [
+    Wheel {
+        package: "nvidia-cuda-runtime-cu11",
+        version: "11.8.89",
+        folder: "cudart-11.8",
+        library: "libcudart.so.11.0",
+    },
+    Wheel {
+        package: "nvidia-cuda-runtime-cu12",
+        version: "12.9.79",
+        folder: "cudart-12.9",
+        library: "libcudart.so.12",
+    },
+    Wheel { package: "nvidia-cuda-runtime", version: "13.0.96", folder: "cudart-13", library: "libcudart.so.13" },
+];
+
+/// Debian package with `libcuda.so.1`.
+const DRIVER: &str = "libcuda1";
+
+/// Where the libraries lie: `cudart-11.8/libcudart.so.11.0`, …, `libcuda/libcuda.so.1`.
+pub(crate) fn dir() -> PathBuf {
+    target().join("real-libs")
+}
+
+/// Fetches what is not there yet.
+pub(crate) fn fetch() -> Result<()> {
+    for wheel in &WHEELS {
+        install(&dir().join(wheel.folder).join(wheel.library), |scratch| unpack_wheel(wheel, scratch))
+            .with_context(|| format!("cannot get {} {} as a Python wheel", wheel.package, wheel.version))?;
+    }
+    install(&dir().join("libcuda/libcuda.so.1"), unpack_driver)
+        .with_context(|| format!("cannot get {DRIVER} from Debian's non-free"))
+}
+
+/// Puts the file that `unpack` finds in a scratch directory at `wanted`, whose presence then means that it is whole.
+fn install(wanted: &Path, unpack: impl Fn(&Path) -> Result<PathBuf>) -> Result<()> {
+    if wanted.is_file() {
+        return Ok(());
+    }
+    println!("fetching {}", wanted.display());
+    let scratch = dir().join(".scratch");
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch)?;
+    let found = unpack(&scratch)?;
+    fs::create_dir_all(wanted.parent().context("a library has a folder")?)?;
+    fs::rename(&found, wanted).with_context(|| format!("cannot move {} into place", found.display()))?;
+    fs::remove_dir_all(&scratch).context("cannot clean up")
+}
+
+fn unpack_wheel(wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
+    let wanted = format!("{}=={}", wheel.package, wheel.version);
+    let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", "."];
+    run(Command::new(python()?).args(pip).arg(wanted).current_dir(scratch))?;
+    let file = find(scratch, ".whl")?;
+    run(Command::new(python()?).args(["-m", "zipfile", "-e"]).arg(file).arg("unpacked").current_dir(scratch))?;
+    find(&scratch.join("unpacked"), wheel.library)
+}
+
+/// A Python with pip: the one on PATH, else the system's.
+fn python() -> Result<&'static str> {
+    let has_pip = |python: &&str| output(Command::new(python).args(["-m", "pip", "--version"])).is_ok();
+    ["python3", "/usr/bin/python3"].into_iter().find(has_pip).context("no python3 with pip: install python3-pip")
+}
+
+fn unpack_driver(scratch: &Path) -> Result<PathBuf> {
+    let apt = Apt::new(scratch)?;
+    run(apt.get().args(["--quiet", "--quiet", "update"]))?;
+    run(apt.get().args(["--quiet", "--quiet", "download", DRIVER]))?;
+    let package = find(scratch, ".deb")?;
+    run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(scratch.join("unpacked")))?;
+    let link = find(&scratch.join("unpacked"), "/libcuda.so.1")?;
+    link.canonicalize().with_context(|| format!("{} leads nowhere", link.display()))
+}
+
+/// apt-get with lists, cache and sources of its own: needs no root and leaves the machine's as they are.
+struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    fn new(dir: &Path) -> Result<Self> {
+        let codename = output(Command::new("sh").args(["-c", ". /etc/os-release && echo \"$VERSION_CODENAME\""]))?;
+        let sources = machine_sources(&codename)?;
+        ensure!(!sources.is_empty(), "no package source of this machine names main of `{codename}`");
+        let parts = dir.join("sources");
+        for made in [&parts, &dir.join("lists/partial"), &dir.join("cache/archives/partial")] {
+            fs::create_dir_all(made)?;
+        }
+        fs::write(parts.join("non-free.list"), sources.list)?;
+        fs::write(parts.join("non-free.sources"), sources.stanzas)?;
+        Ok(Self { dir: dir.to_path_buf() })
+    }
+
+    fn get(&self) -> Command {
+        let mut apt = Command::new("apt-get");
+        let option = |key: &str, path: &str| format!("-oDir::{key}={}", self.dir.join(path).display());
+        apt.args([option("Etc::SourceParts", "sources"), option("State::Lists", "lists"), option("Cache", "cache")]);
+        // As root, apt would fetch as its own user, who cannot write here.
+        apt.args(["-oDir::Etc::SourceList=/dev/null", "-oAPT::Sandbox::User=root"]).current_dir(&self.dir);
+        apt
+    }
+}
+
+fn machine_sources(codename: &str) -> Result<NonFree> {
+    let mut found = NonFree::default();
+    let parts =
+        fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    for path in parts.chain([PathBuf::from("/etc/apt/sources.list")]).filter(|path| path.is_file()) {
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        found.add(&path.to_string_lossy(), &text, codename);
+    }
+    Ok(found)
+}
+
+/// The file under `dir` whose path ends with `end`.
+fn find(dir: &Path, end: &str) -> Result<PathBuf> {
+    let listed = output(Command::new("find").arg(dir).args(["-not", "-type", "d"]))?;
+    let found = listed.lines().find(|path| path.ends_with(end)).map(PathBuf::from);
+    found.with_context(|| format!("nothing named *{end} in {}", dir.display()))
+}

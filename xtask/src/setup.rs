@@ -1,0 +1,102 @@
+//! `cargo xtask setup`: what the tests need on a machine that has only rustup. Quick when all is there.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    command::{as_root, cargo, found, output, run},
+    real_libs,
+    toolchain::{LINKER_VERSION, LLVM, linker, tools},
+};
+
+/// Debian packages, and what each is for.
+const PACKAGES: [(&str, &str); 13] = [
+    ("gcc", "linking; simulated libraries"),
+    ("libc6-dev", "linking; simulated libraries"),
+    ("make", "build scripts"),
+    ("pkg-config", "build scripts"),
+    ("rustc-web", "eBPF compiler"),
+    ("cargo-web", "eBPF compiler"),
+    ("libstd-rust-web-dev-bpf", "eBPF compiler"),
+    ("llvm-22", "llvm-objcopy"),
+    ("llvm-22-dev", "bpf-linker"),
+    ("libpolly-22-dev", "bpf-linker"),
+    ("libzstd-dev", "bpf-linker"),
+    ("python3-pip", "real CUDA runtime libraries"),
+    ("fuse3", "simulated driver"),
+];
+
+/// Installs whatever is missing.
+pub(crate) fn main() -> Result<()> {
+    components()?;
+    packages()?;
+    bpf_linker()?;
+    real_libs::fetch()?;
+    println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
+    Ok(())
+}
+
+/// rustfmt and clippy, which a minimal rustup profile lacks.
+fn components() -> Result<()> {
+    for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if output(cargo().args([command, "--version"])).is_err() {
+            ensure!(found("rustup"), "no `cargo {command}` and no rustup: install {component} for this toolchain");
+            run(Command::new("rustup").args(["component", "add", component]))?;
+        }
+    }
+    Ok(())
+}
+
+fn packages() -> Result<()> {
+    if !found("apt-get") || !found("dpkg-query") {
+        bail!("set-up knows Debian only; install the counterparts of: {}", named(&PACKAGES));
+    }
+    let missing: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("installing {}", named(&missing));
+    let apt = || -> Result<Command> {
+        let mut apt = as_root("env")?;
+        apt.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", "--quiet"]);
+        Ok(apt)
+    };
+    run(apt()?.arg("update"))?;
+    // Rather stop than take something away from this machine (rustc-web and rustc exclude each other).
+    let names = missing.iter().map(|(name, _)| name);
+    run(apt()?.args(["install", "--yes", "--no-remove", "--no-install-recommends"]).args(names))
+        .with_context(|| format!("cannot install {}", named(&missing)))
+}
+
+fn is_installed(name: &str) -> bool {
+    let status = output(Command::new("dpkg-query").args(["--show", "--showformat=${db:Status-Abbrev}", name]));
+    status.is_ok_and(|status| status.starts_with("ii"))
+}
+
+fn named(packages: &[(&str, &str)]) -> String {
+    packages.iter().map(|(name, why)| format!("{name} ({why})")).collect::<Vec<_>>().join(", ")
+}
+
+fn bpf_linker() -> Result<()> {
+    if linker().is_ok() {
+        return Ok(());
+    }
+    println!("building bpf-linker {LINKER_VERSION} on LLVM {LLVM} (a minute or two)");
+    let mut install = cargo();
+    install.args([
+        "install",
+        "bpf-linker",
+        "--version",
+        LINKER_VERSION,
+        "--locked",
+        "--force",
+        "--no-default-features",
+    ]);
+    install.args(["--features", &format!("llvm-{LLVM}"), "--root"]).arg(tools());
+    // Its build script looks in LLVM_PREFIX for the libraries; llvm-sys in the other, for the headers.
+    let prefix = format!("/usr/lib/llvm-{LLVM}");
+    install.env("LLVM_PREFIX", &prefix).env("LLVM_SYS_221_PREFIX", &prefix);
+    run(&mut install).context("cannot build bpf-linker")?;
+    linker().map(|_| ())
+}
