@@ -121,7 +121,8 @@ fn shorten(text: &str) -> String {
     if text.len() <= TEXT {
         return text.to_owned();
     }
-    format!("{}…", &text[..text.floor_char_boundary(TEXT)])
+    let end = (0..=TEXT).rfind(|&at| text.is_char_boundary(at)).unwrap_or_default();
+    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]

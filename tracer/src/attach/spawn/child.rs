@@ -41,7 +41,7 @@ impl Child<'_> {
                 Ok(1) => break,
                 Err(Errno::EINTR) => {}
                 // The tracer is gone: nobody would see what the command does.
-                Ok(_) | Err(_) => self.end(),
+                Ok(_) | Err(_) => end(),
             }
         }
         self.execute(&self.command.candidates[at]);
@@ -74,14 +74,13 @@ impl Child<'_> {
 
     fn fail(&self, stage: Stage, at: usize, errno: Errno) -> ! {
         self.tell(&Report::new(stage, at, errno));
-        self.end()
+        end()
     }
+}
 
-    #[expect(clippy::unused_self, reason = "reads as what the child does")]
-    fn end(&self) -> ! {
-        // SAFETY: ends the process without running what belongs to its parent.
-        unsafe { libc::_exit(127) }
-    }
+fn end() -> ! {
+    // SAFETY: ends the process without running what belongs to its parent.
+    unsafe { libc::_exit(127) }
 }
 
 fn is_directory(path: &CStr) -> bool {
