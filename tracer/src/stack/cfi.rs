@@ -199,11 +199,7 @@ impl Registers {
 
 impl Rule {
     /// Registers of the caller; `Ok(None)` when the rule says that there is none (`_start`, `clone3`).
-    pub(super) fn undo(
-        &self,
-        frame: &Registers,
-        read: &dyn Fn(u64) -> Option<u64>,
-    ) -> Result<Option<Registers>, Cut> {
+    pub(super) fn undo(&self, frame: &Registers, read: &dyn Fn(u64) -> Option<u64>) -> Result<Option<Registers>, Cut> {
         let known = |register| frame.get(register).ok_or(Cut::Register);
         let cfa = match &self.cfa {
             CfaRule::RegisterAndOffset { register, offset } => known(*register)?.wrapping_add_signed(*offset),

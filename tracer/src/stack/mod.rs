@@ -62,13 +62,7 @@ impl Stacks {
     /// Number of the native stack that `regs` and `bytes` (the slice from `regs.sp` up) describe, outermost frame
     /// first. `None` when they hold no instruction pointer. The process may have ended by now; the stack then has
     /// as many frames and names as can still be had.
-    pub fn native(
-        &mut self,
-        pid: u32,
-        regs: &tracer_ebpf::Stack,
-        bytes: &[u8],
-        out: &mut Interner,
-    ) -> Option<u32> {
+    pub fn native(&mut self, pid: u32, regs: &tracer_ebpf::Stack, bytes: &[u8], out: &mut Interner) -> Option<u32> {
         if regs.ip == 0 {
             return None;
         }

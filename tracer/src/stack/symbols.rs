@@ -40,8 +40,7 @@ impl Symbols {
         }
         // A return address may be the first of the next line, or of the next function: ask for the call before it.
         let symbol = self.find(module, address - u64::from(is_return));
-        let frames: Rc<[u32]> =
-            frames_of(symbol, module, address).into_iter().map(|frame| out.frame(frame)).collect();
+        let frames: Rc<[u32]> = frames_of(symbol, module, address).into_iter().map(|frame| out.frame(frame)).collect();
         self.known.insert(key, frames.clone());
         frames
     }

@@ -25,9 +25,11 @@ pub(super) fn build(program: &str, flags: &[&str]) -> TempDir {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stack/tests");
     let dir = tempfile::tempdir().unwrap();
     let compiler = if program.ends_with("cpp") { "c++" } else { "cc" };
-    run(Command::new("cc").args(flags).args(["-shared", "-fPIC", "-o"]).arg(dir.path().join("liblibrary.so")).arg(
-        sources.join("library.c"),
-    ));
+    run(Command::new("cc")
+        .args(flags)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(dir.path().join("liblibrary.so"))
+        .arg(sources.join("library.c")));
     run(Command::new(compiler)
         .args(flags)
         .arg("-o")
@@ -87,7 +89,8 @@ impl Target {
     /// The stack as gdb sees it, innermost first.
     pub(super) fn gdb(&self) -> Vec<GdbFrame> {
         // Without separate debug files, so that the C library's inlined functions look the same on every machine.
-        let settings = ["width 0", "debug-file-directory /nonexistent", "debuginfod enabled off", "backtrace past-main on"];
+        let settings =
+            ["width 0", "debug-file-directory /nonexistent", "debuginfod enabled off", "backtrace past-main on"];
         let output = Command::new("gdb")
             .args(["-batch", "-nx"])
             .args(settings.iter().flat_map(|setting| ["-iex".to_owned(), format!("set {setting}")]))
