@@ -117,7 +117,7 @@ pub struct Ioctl {
     pub calls: [Frame; DEPTH],
     /// Valid entries of `calls`.
     pub depth: u32,
-    /// For an import or export of an object through a file descriptor inside `params`: nothing was read when 0.
+    /// Unused.
     pub pad: u32,
     /// `struct file` of the descriptor that a control's parameters name (object export and import); 0: none.
     pub other_file: u64,
@@ -318,6 +318,21 @@ pub struct Config {
     pub flags: u32,
     /// Unused.
     pub pad: u32,
+}
+
+/// A driver control to pass on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Control {
+    /// Offset of a file descriptor in its parameters; [`Control::NO_FD`] for none.
+    pub fd: u32,
+    /// Offset of four bytes of its parameters that are put at the end of `params`; 0 for none.
+    pub tail: u32,
+}
+
+impl Control {
+    /// No descriptor in the parameters.
+    pub const NO_FD: u32 = u32::MAX;
 }
 
 /// Report (and hold) processes that are not tracked when they load libcuda.

@@ -5,7 +5,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, LruHashMap, RingBuf},
 };
-use tracer_ebpf::{ARGS, Config, DEPTH, FileKey, Frame, Header, LOSSES, Loss, NameKey, PROBES, READS, Spec};
+use tracer_ebpf::{ARGS, Config, Control, DEPTH, FileKey, Frame, Header, LOSSES, Loss, NameKey, PROBES, READS, Spec};
 
 /// One probed call in progress.
 #[derive(Clone, Copy)]
@@ -64,9 +64,9 @@ pub static TAILS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(8192, 0);
 /// ioctl in progress, by thread.
 #[map]
 pub static PENDING: HashMap<u32, Pending> = HashMap::with_max_entries(65536, 1);
-/// Controls (`NVOS54.cmd`) to pass on → offset of a file descriptor in their parameters, `u32::MAX` for none.
+/// Controls (`NVOS54.cmd`) to pass on.
 #[map]
-pub static CONTROLS: HashMap<u32, u32> = HashMap::with_max_entries(64, 0);
+pub static CONTROLS: HashMap<u32, Control> = HashMap::with_max_entries(64, 0);
 /// Driver files seen in use by tracked processes.
 #[map]
 pub static FILES: HashMap<u64, u32> = HashMap::with_max_entries(65536, 1);

@@ -13,7 +13,8 @@ use aya_ebpf::{
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    DEPTH, FLAG_STACK, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
+    Control, DEPTH, FLAG_STACK, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE,
+    Loss,
 };
 
 use crate::{
@@ -35,10 +36,8 @@ const XFER_CMD: u32 = 0xd3;
 const UVM_REGISTER_GPU_VASPACE: u32 = 25;
 const UVM_MAP_EXTERNAL_ALLOCATION: u32 = 33;
 const UVM_FREE: u32 = 34;
-const UVM_REGISTER_GPU: u32 = 37;
 const UVM_UNMAP_EXTERNAL: u32 = 66;
 const NV01_MEMORY_LOCAL_USER: u32 = 0x40;
-const NO_FD_IN_PARAMS: u32 = u32::MAX;
 /// Head of `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS` that is kept: base, length, offset; then as much of its tail.
 const UVM_MAP_PART: u64 = 24;
 
@@ -147,10 +146,7 @@ fn wanted(cmd: u32) -> bool {
 /// UVM's commands are plain numbers, without size or direction.
 #[inline(always)]
 fn is_uvm(cmd: u32) -> bool {
-    matches!(
-        cmd,
-        UVM_REGISTER_GPU_VASPACE | UVM_MAP_EXTERNAL_ALLOCATION | UVM_FREE | UVM_REGISTER_GPU | UVM_UNMAP_EXTERNAL
-    )
+    matches!(cmd, UVM_REGISTER_GPU_VASPACE | UVM_MAP_EXTERNAL_ALLOCATION | UVM_FREE | UVM_UNMAP_EXTERNAL)
 }
 
 #[inline(always)]
@@ -171,11 +167,11 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
         request.arg = user(request.arg + 8)?;
     }
     let size = (request.cmd >> 16) & 0x3fff;
-    let mut fd_at = NO_FD_IN_PARAMS;
+    let mut special = Control { fd: Control::NO_FD, tail: 0 };
     let mut memory = false;
     // (bytes of the argument, where it points to parameters, bytes of those)
     let (arg_len, params_at, params_len) = if is_uvm(request.cmd) {
-        (if request.cmd == UVM_REGISTER_GPU || request.cmd == UVM_UNMAP_EXTERNAL { 40 } else { 32 }, 0, 0)
+        (if request.cmd == UVM_UNMAP_EXTERNAL { 40 } else { 32 }, 0, 0)
     } else {
         match request.cmd & 0xff {
             RM_ALLOC => {
@@ -185,7 +181,7 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
             RM_CONTROL => {
                 let control = user::<u32>(request.arg + 8)?;
                 // SAFETY: a map value that is never removed.
-                fd_at = unsafe { *CONTROLS.get_ptr(control)? };
+                special = unsafe { *CONTROLS.get_ptr(control)? };
                 (size, 16, user::<u32>(request.arg + 24)?)
             }
             RM_VID_HEAP_CONTROL => {
@@ -206,7 +202,7 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
     {
         flags = FLAG_STACK;
     }
-    let lengths = Lengths { arg: arg_len, params_at, params: params_len, fd_at };
+    let lengths = Lengths { arg: arg_len, params_at, params: params_len, special };
     if !send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread) {
         return None;
     }
@@ -220,7 +216,7 @@ struct Lengths {
     arg: u32,
     params_at: u64,
     params: u32,
-    fd_at: u32,
+    special: Control,
 }
 
 #[inline(always)]
@@ -254,10 +250,18 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
         if arg.is_some() && lengths.params_at != 0 {
             let params = user::<u64>(request.arg + lengths.params_at).unwrap_or(0);
             (*out).params_len = copy_params((&raw mut (*out).params).cast(), params, lengths.params);
-            if lengths.fd_at != NO_FD_IN_PARAMS
-                && let Some(fd) = user::<u32>(params + lengths.fd_at as u64)
+            if lengths.special.fd != Control::NO_FD
+                && let Some(fd) = user::<u32>(params + lengths.special.fd as u64)
             {
                 (*out).other_file = file_of(fd);
+            }
+            if lengths.special.tail != 0
+                && let Some(tail) = user::<[u8; 4]>(params + lengths.special.tail as u64)
+            {
+                for (i, byte) in tail.into_iter().enumerate() {
+                    (*out).params[IOCTL_PARAMS - 4 + i] = byte;
+                }
+                (*out).params_len = IOCTL_PARAMS as u32;
             }
         }
         arg.is_some()

@@ -1,1 +1,23 @@
-//! To come.
+//! Reports: a renderer a file, all over what [`summary`] or [`folded`] computed.
+
+pub mod bytes;
+pub mod cells;
+pub mod clock;
+pub mod failures;
+pub mod flamegraph;
+pub mod folded;
+mod frames;
+pub mod holdings;
+pub mod json;
+pub mod physical;
+pub mod query;
+pub mod summary;
+pub mod tables;
+pub mod text;
+pub mod trust;
+
+#[cfg(test)]
+pub(crate) mod testbook;
+
+pub use query::{At, Query};
+pub use summary::Summary;

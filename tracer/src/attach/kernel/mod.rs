@@ -15,7 +15,7 @@ use aya::{
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, FileKey, LOSSES, NameKey, Spec};
+use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Spec};
 
 pub use self::{
     btf::Btf,
@@ -76,8 +76,8 @@ pub struct Options {
     pub hook: DriverHook,
     /// Kernel-side part of each row of the probe table; index = probe id.
     pub specs: Vec<Spec>,
-    /// Driver controls to pass on, with the offset of a descriptor in their parameters (`u32::MAX`: none).
-    pub controls: Vec<(u32, u32)>,
+    /// Driver controls to pass on.
+    pub controls: Vec<(u32, Control)>,
 }
 
 /// The loaded kernel side.
@@ -221,10 +221,10 @@ fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error>
             .set(id, bytemuck::pod_read_unaligned::<[u64; SPEC_WORDS]>(bytemuck::bytes_of(spec)), 0)
             .map_err(map("SPECS"))?;
     }
-    let mut controls: HashMap<_, u32, u32> =
+    let mut controls: HashMap<_, u32, [u32; 2]> =
         HashMap::try_from(ebpf.map_mut("CONTROLS").ok_or_else(missing("CONTROLS"))?).map_err(map("CONTROLS"))?;
-    for (control, fd_at) in &options.controls {
-        controls.insert(control, fd_at, 0).map_err(map("CONTROLS"))?;
+    for (command, Control { fd, tail }) in &options.controls {
+        controls.insert(command, [*fd, *tail], 0).map_err(map("CONTROLS"))?;
     }
     Ok(())
 }
@@ -270,7 +270,7 @@ mod tests {
             uvm_map_tail: 9240,
             hook,
             specs: vec![Spec::default(); 4],
-            controls: vec![(0x205, u32::MAX)],
+            controls: vec![(0x205, Control { fd: Control::NO_FD, tail: 0 })],
         }
     }
 

@@ -1,0 +1,159 @@
+//! Placing probes in what a process maps: libraries of the probe table, its libc, its dynamic linker.
+
+use std::{
+    collections::HashSet,
+    io,
+    path::{Path, PathBuf},
+};
+
+use object::{Object as _, ObjectSymbol as _};
+use tracer_ebpf::cookie;
+
+use super::{
+    elf::ElfFile,
+    find,
+    kernel::{DriverHook, Kernel, Point, Probes},
+    plan::Plan,
+};
+use crate::{
+    probe,
+    trace::record,
+};
+
+/// Largest dynamic linker read whole: glibc's is 0.2 MiB, musl's (with its libc) 0.7 MiB.
+const LINKER_BYTES: u64 = 16 << 20;
+
+/// Files whose probes are in place. Files are told apart by device and inode, whatever their paths.
+#[derive(Debug)]
+pub struct Placer {
+    hook: DriverHook,
+    done: HashSet<(u64, u64)>,
+    libraries: u32,
+}
+
+/// What one look at a process brought.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// Libraries newly probed, in order of their numbers.
+    pub libraries: Vec<record::Library>,
+    /// What could not be done.
+    pub notices: Vec<String>,
+}
+
+impl Placer {
+    /// Nothing is placed yet.
+    #[must_use]
+    pub fn new(hook: DriverHook) -> Self {
+        Self { hook, done: HashSet::new(), libraries: 0 }
+    }
+
+    /// Places probes in all that process `pid` maps now and that has none yet. `late`: the process runs meanwhile.
+    pub fn process(&mut self, kernel: &mut Kernel, pid: u32, late: bool) -> Placed {
+        let mut placed = Placed::default();
+        for file in find::runtime_of(pid) {
+            if self.done.insert((file.device, file.inode)) {
+                let result = match file.part {
+                    find::Part::Linker => place_linker(kernel, &file.path),
+                    find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, &file.path),
+                    find::Part::Libc => Ok(()),
+                };
+                if let Err(e) = result {
+                    placed.notices.push(format!("{}: {e}", file.shown));
+                }
+            }
+        }
+        for library in find::mapped_by(pid) {
+            self.library(kernel, &library, late, &mut placed);
+        }
+        placed
+    }
+
+    /// Places the probe table's rows in one library, if it has none yet.
+    pub fn library(&mut self, kernel: &mut Kernel, library: &find::Library, late: bool, placed: &mut Placed) {
+        if !self.done.insert((library.device, library.inode)) {
+            return;
+        }
+        match place_table(kernel, library, self.libraries) {
+            Ok(record) => {
+                self.libraries += 1;
+                placed.libraries.push(record::Library { late, ..record });
+            }
+            Err(e) => placed.notices.push(format!("no probes in {}: {e}", library.shown)),
+        }
+    }
+}
+
+fn place_table(kernel: &mut Kernel, library: &find::Library, number: u32) -> io::Result<record::Library> {
+    let file = ElfFile::open(&library.path).map_err(io::Error::other)?;
+    let wanted = probe::of(library.lib).filter(|(_, probe)| probe.group.by_default());
+    let plan = Plan::new(&file, wanted).map_err(io::Error::other)?;
+    let points: Vec<Point> =
+        plan.points.iter().map(|p| Point { offset: p.offset, cookie: cookie(number, p.probe) }).collect();
+    let refused = kernel.place(Probes::Api, &library.path, &points)?;
+    let mut failed: Vec<String> = plan.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    failed.extend(refused.iter().map(|(point, why)| {
+        let name = probe::by_id(point.cookie as u32).map_or("?", |p| p.symbol);
+        format!("{name}: {why}")
+    }));
+    Ok(record::Library {
+        path: library.shown.clone(),
+        build_id: file.build_id(),
+        placed: (points.len() - refused.len()) as u32,
+        missing: plan.missing.iter().map(|&name| name.to_owned()).collect(),
+        failed,
+        ..record::Library::default()
+    })
+}
+
+/// Entry and return of `ioctl`.
+fn place_ioctl(kernel: &mut Kernel, libc: &Path) -> io::Result<()> {
+    let file = ElfFile::open(libc).map_err(io::Error::other)?;
+    let definitions = file.resolve(["ioctl"]).map_err(io::Error::other)?;
+    let mut offsets: Vec<u64> = definitions.iter().filter_map(|d| d.offset.ok()).collect();
+    offsets.dedup();
+    if offsets.is_empty() {
+        return Err(io::Error::other("it has no ioctl function: driver calls of its processes are not seen"));
+    }
+    let points: Vec<_> = offsets.into_iter().map(|offset| Point { offset, cookie: 0 }).collect();
+    refuse(kernel.place(Probes::Ioctl, libc, &points)?, "driver calls of its processes are not seen")
+}
+
+/// `_dl_debug_state`, with the distance to `_r_debug` as the cookie.
+fn place_linker(kernel: &mut Kernel, linker: &Path) -> io::Result<()> {
+    let missing = "libraries loaded later are not noticed";
+    let data = super::files::read_head(linker, LINKER_BYTES)?;
+    let elf = object::File::parse(&*data).map_err(io::Error::other)?;
+    let address = |name: &str| {
+        let mut symbols = elf.dynamic_symbols().chain(elf.symbols());
+        symbols.find(|s| s.is_definition() && s.name() == Ok(name)).map(|s| s.address())
+    };
+    // musl keeps its debug structure under another name (ldso/dynlink.c).
+    let debug = address("_r_debug").or_else(|| address("_dl_debug_addr"));
+    let (Some(state), Some(debug)) = (address("_dl_debug_state"), debug) else {
+        return Err(io::Error::other(format!("it has no _dl_debug_state: {missing}")));
+    };
+    let definitions = ElfFile::open(linker).map_err(io::Error::other)?;
+    let definitions = definitions.resolve(["_dl_debug_state"]).map_err(io::Error::other)?;
+    let Some(offset) = definitions.first().and_then(|d| d.offset.ok()) else {
+        return Err(io::Error::other(format!("_dl_debug_state is no function: {missing}")));
+    };
+    // The probe may sit behind an endbr64: the distance is from there.
+    let skipped = (offset & 0xfff).wrapping_sub(state & 0xfff) & 0xfff;
+    let distance = debug.wrapping_sub(state.wrapping_add(skipped));
+    refuse(kernel.place(Probes::Linker, linker, &[Point { offset, cookie: distance }])?, missing)
+}
+
+fn refuse(refused: Vec<(Point, String)>, meaning: &str) -> io::Result<()> {
+    match refused.into_iter().next() {
+        None => Ok(()),
+        Some((_, why)) => Err(io::Error::other(format!("{why}: {meaning}"))),
+    }
+}
+
+/// Path of process `pid`'s file `path`, openable from here.
+#[must_use]
+pub fn inside(pid: u32, path: &Path) -> PathBuf {
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    path.strip_prefix("/").map_or_else(|_| root.join(path), |rest| root.join(rest))
+}
+

@@ -1,0 +1,105 @@
+//! Traced processes: titles, and the driver files they hold open.
+
+use std::{collections::HashMap, fs, path::PathBuf};
+
+use crate::{attach::image, trace::record::{Op, Process, Rm, Step}};
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+struct Known {
+    title: String,
+    /// Driver files that carried requests: descriptor → (identity, what `/proc/PID/fd/N` pointed to).
+    files: HashMap<u32, (u64, PathBuf)>,
+}
+
+/// All traced processes.
+#[derive(Debug, Default)]
+pub struct Processes {
+    known: HashMap<u32, Known>,
+}
+
+impl Processes {
+    /// True when `pid` is traced and lives.
+    #[must_use]
+    pub fn contains(&self, pid: u32) -> bool {
+        self.known.contains_key(&pid)
+    }
+
+    /// Number of live traced processes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// True when none is traced.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Ids of the live traced processes.
+    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.known.keys().copied()
+    }
+
+    /// A process appeared: forked, or already there.
+    pub fn add(&mut self, pid: u32) {
+        self.known.entry(pid).or_default();
+    }
+
+    /// A process executed a new image: its title is the new command line.
+    pub fn exec(&mut self, pid: u32) {
+        self.known.entry(pid).or_default().title = image::title(pid).unwrap_or_default();
+    }
+
+    /// A process is gone.
+    pub fn remove(&mut self, pid: u32) {
+        self.known.remove(&pid);
+    }
+
+    /// A driver request went through descriptor `fd`, whose open file has identity `file`.
+    pub fn uses(&mut self, pid: u32, fd: u32, file: u64) {
+        if fd == u32::MAX || file == 0 {
+            return;
+        }
+        let files = &mut self.known.entry(pid).or_default().files;
+        if files.get(&fd).is_none_or(|(known, _)| *known != file)
+            && let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{fd}"))
+        {
+            files.insert(fd, (file, target));
+        }
+    }
+
+    /// Looks at every process again: changed titles, and driver files closed since (libc's `ioctl` shows no close).
+    pub fn poll(&mut self, t: u64) -> Vec<crate::trace::record::Record> {
+        use crate::trace::record::Record;
+        let mut records = Vec::new();
+        for (&pid, known) in &mut self.known {
+            if let Some(title) = image::title(pid)
+                && title != known.title
+                && !title.is_empty()
+            {
+                known.title.clone_from(&title);
+                records.push(Record::Process(Process { t, pid, step: Step::Title { title } }));
+            }
+            known.files.retain(|fd, (file, target)| {
+                let now = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+                // A process that is exiting closes everything: its exit says so, with what it held.
+                let closed = match now {
+                    Ok(now) => now != *target,
+                    Err(e) => e.kind() == std::io::ErrorKind::NotFound && alive(pid),
+                };
+                if closed {
+                    records.push(Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file: *file }, ..Rm::default() }));
+                }
+                !closed
+            });
+        }
+        records
+    }
+}
+
+/// True unless the process is a zombie or gone.
+fn alive(pid: u32) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}

@@ -1,0 +1,206 @@
+//! Sums over the ledger: live, peak and allocated bytes of each cell.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::query::Moments;
+use crate::ledger::Allocation;
+use crate::lifecycle::{Axes, Axis};
+
+/// Bytes of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Bytes live at the moment asked for.
+    pub live: u64,
+    /// Most bytes live at once, over the whole trace.
+    pub peak: u64,
+    /// Bytes of all allocations there ever were.
+    pub allocated: u64,
+    /// Allocations live at the moment asked for.
+    pub live_count: u64,
+    /// Allocations there ever were.
+    pub count: u64,
+}
+
+/// One cell: its number on each axis asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Cell numbers, in the order of the axes.
+    pub key: Vec<u32>,
+    /// Its bytes.
+    pub sum: Sum,
+}
+
+/// Memory divided by some axes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cells {
+    /// The cells, in order of first appearance. Live and allocated bytes and counts sum to those of `total`.
+    pub cells: Vec<Cell>,
+    /// All of them together. Its peak is that of the sum, at most the sum of the peaks.
+    pub total: Sum,
+}
+
+/// Divides `rows` by `by`.
+pub fn divide<'a>(
+    axes: &Axes<'_>,
+    by: &[Axis],
+    rows: impl IntoIterator<Item = &'a Allocation>,
+    moments: &Moments,
+) -> Cells {
+    let rows: Vec<&Allocation> = rows.into_iter().collect();
+    let mut numbers: HashMap<Vec<u32>, u32> = HashMap::new();
+    let mut cells: Vec<Cell> = Vec::new();
+    let mut total = Sum::default();
+    let mut cell_of = Vec::with_capacity(rows.len());
+    let mut key = Vec::with_capacity(by.len());
+    for row in &rows {
+        key.clear();
+        key.extend(by.iter().map(|axis| axes.cell(*axis, row)));
+        let number = numbers.get(&key).copied().unwrap_or_else(|| {
+            numbers.insert(key.clone(), cells.len() as u32);
+            cells.push(Cell { key: key.clone(), sum: Sum::default() });
+            cells.len() as u32 - 1
+        });
+        cell_of.push(number);
+        let live = moments.is_live(row);
+        cells[number as usize].sum.add(row, live);
+        total.add(row, live);
+    }
+
+    let mut now = vec![0_u64; cells.len()];
+    let mut total_now = 0;
+    sweep(&rows, |n, step| {
+        let cell = cell_of[n] as usize;
+        step.apply(&mut now[cell], rows[n].bytes);
+        step.apply(&mut total_now, rows[n].bytes);
+        let sum = &mut cells[cell].sum;
+        sum.peak = sum.peak.max(now[cell]);
+        total.peak = total.peak.max(total_now);
+    });
+    Cells { cells, total }
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, row: &Allocation, live: bool) {
+        self.allocated = self.allocated.saturating_add(row.bytes);
+        self.count += 1;
+        if live {
+            self.live = self.live.saturating_add(row.bytes);
+            self.live_count += 1;
+        }
+    }
+}
+
+/// When each process held most on each GPU (the first such moment).
+pub fn peak_moments(rows: &[Allocation]) -> BTreeMap<(usize, usize), u64> {
+    let rows: Vec<&Allocation> = rows.iter().collect();
+    let mut now: BTreeMap<(usize, usize), (u64, u64, u64)> = BTreeMap::new();
+    sweep(&rows, |n, step| {
+        let row = rows[n];
+        let (live, peak, when) = now.entry((row.process, row.gpu)).or_default();
+        step.apply(live, row.bytes);
+        if *live > *peak {
+            (*peak, *when) = (*live, row.born);
+        }
+    });
+    now.into_iter().map(|(pair, (_, _, when))| (pair, when)).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Birth,
+    Death,
+}
+
+impl Step {
+    /// Saturates: a damaged trace may claim more bytes than there can be.
+    fn apply(self, live: &mut u64, bytes: u64) {
+        match self {
+            Self::Birth => *live = live.saturating_add(bytes),
+            Self::Death => *live = live.saturating_sub(bytes),
+        }
+    }
+}
+
+/// Visits births and deaths in order of time, deaths first where they coincide: memory replaced at one instant is never
+/// counted twice, as in [`Allocation::live_at`]. A row that died as it was born is never live and is left out.
+fn sweep(rows: &[&Allocation], mut visit: impl FnMut(usize, Step)) {
+    let died = |n: u32| rows[n as usize].died.map_or(u64::MAX, |(t, _)| t);
+    let born = |n: u32| rows[n as usize].born;
+    let mut births: Vec<u32> = (0..rows.len() as u32).filter(|n| died(*n) > born(*n)).collect();
+    let mut deaths: Vec<u32> = births.iter().copied().filter(|n| rows[*n as usize].died.is_some()).collect();
+    births.sort_by_key(|n| born(*n));
+    deaths.sort_by_key(|n| died(*n));
+    let mut deaths = deaths.into_iter().peekable();
+    for n in births {
+        while let Some(dead) = deaths.next_if(|dead| died(*dead) <= born(n)) {
+            visit(dead as usize, Step::Death);
+        }
+        visit(n as usize, Step::Birth);
+    }
+    // Deaths after the last birth cannot raise a peak.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Book;
+    use crate::report::query::At;
+    use crate::report::testbook::{TestBook, any_book};
+    use proptest::prelude::*;
+
+    fn divided(book: &Book, by: &[Axis], at: At) -> Cells {
+        divide(&Axes::new(book), by, &book.allocations, &Moments::new(book, at).unwrap())
+    }
+
+    #[test]
+    fn memory_replaced_at_one_instant_is_no_peak() {
+        let mut t = TestBook::new();
+        let (process, gpu) = (t.process(1, "a"), t.gpu(0));
+        let old = t.allocate(process, gpu, 400);
+        t.at(50).free(old);
+        t.at(50).allocate(process, gpu, 500);
+        assert_eq!(
+            divided(&t.book, &[], At::End).total,
+            Sum { live: 500, peak: 500, allocated: 900, live_count: 1, count: 2 }
+        );
+    }
+
+    #[test]
+    fn memory_that_died_as_it_was_born_was_never_live() {
+        let mut t = TestBook::new();
+        let (process, gpu) = (t.process(1, "a"), t.gpu(0));
+        let row = t.at(50).allocate(process, gpu, 400);
+        t.at(50).free(row);
+        assert_eq!(divided(&t.book, &[], At::End).total, Sum { allocated: 400, count: 1, ..Sum::default() });
+    }
+
+    proptest! {
+        #[test]
+        fn cells_sum_to_the_total_for_any_axes(
+            book in any_book(),
+            by in prop::sample::subsequence(Axis::ALL.to_vec(), 0..=Axis::ALL.len()),
+            peak: bool,
+        ) {
+            let Cells { cells, total } = divided(&book, &by, if peak { At::Peak } else { At::End });
+            prop_assert_eq!(cells.iter().map(|c| c.sum.live).sum::<u64>(), total.live);
+            prop_assert_eq!(cells.iter().map(|c| c.sum.allocated).sum::<u64>(), total.allocated);
+            prop_assert_eq!(cells.iter().map(|c| c.sum.count).sum::<u64>(), total.count);
+            prop_assert!(cells.iter().map(|c| c.sum.peak).sum::<u64>() >= total.peak);
+            prop_assert!(cells.iter().all(|c| c.sum.peak <= total.peak && c.sum.peak <= c.sum.allocated));
+        }
+
+        #[test]
+        fn the_peak_is_the_highest_of_all_moments(book in any_book()) {
+            let live = |t: u64| book.allocations.iter().filter(|row| row.live_at(t)).map(|row| row.bytes).sum::<u64>();
+            let highest = book.allocations.iter().map(|row| live(row.born)).max().unwrap_or(0);
+            prop_assert_eq!(divided(&book, &[], At::End).total.peak, highest);
+        }
+
+        #[test]
+        fn at_its_peak_a_process_holds_its_peak(book in any_book()) {
+            for cell in divided(&book, &[Axis::Process, Axis::Device], At::Peak).cells {
+                prop_assert_eq!(cell.sum.live, cell.sum.peak);
+            }
+        }
+    }
+}

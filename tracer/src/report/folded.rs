@@ -1,0 +1,128 @@
+//! Folded stacks: `rank;frame;frame;call bytes`, one a line, for flame graphs and every tool that reads them.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use super::frames;
+use super::query::{self, At, Moments};
+use super::text::plain::plain;
+use crate::ledger::{Allocation, Book};
+use crate::lifecycle::{Axes, Axis, NO_API, NO_STACK, kind_name};
+
+/// What a stack counts for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Value {
+    /// Bytes live at the moment asked for.
+    #[default]
+    Live,
+    /// Bytes live when each process held most on each GPU.
+    Peak,
+    /// Bytes of all allocations there ever were.
+    Allocated,
+}
+
+impl FromStr for Value {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "live" => Ok(Self::Live),
+            "peak" => Ok(Self::Peak),
+            "allocated" => Ok(Self::Allocated),
+            other => Err(format!("`{other}` is no value: choose from live, peak, allocated")),
+        }
+    }
+}
+
+/// Bytes by folded stack, in order of name.
+///
+/// # Errors
+///
+/// When the trace has no such moment as `at`, which counts for [`Value::Live`] alone.
+pub fn collapse(book: &Book, value: Value, at: At) -> Result<BTreeMap<String, u64>, query::Error> {
+    let moments = Moments::new(book, if value == Value::Peak { At::Peak } else { at })?;
+    let axes = Axes::new(book);
+    // By number first: a name is made once a stack, not once an allocation.
+    let mut sums: BTreeMap<_, (&Allocation, u64)> = BTreeMap::new();
+    for row in book.allocations.iter().filter(|row| value == Value::Allocated || moments.is_live(row)) {
+        let cell = [Axis::Rank, Axis::Stack, Axis::Api, Axis::Kind].map(|axis| axes.cell(axis, row));
+        let (_, sum) = sums.entry(cell).or_insert((row, 0));
+        *sum = sum.saturating_add(row.bytes);
+    }
+    let mut folded: BTreeMap<String, u64> = BTreeMap::new();
+    for (row, sum) in sums.into_values().filter(|(_, sum)| *sum > 0) {
+        let total = folded.entry(fold(&axes, row)).or_default();
+        *total = total.saturating_add(sum);
+    }
+    Ok(folded)
+}
+
+/// Folded stacks as lines.
+#[must_use]
+pub fn render(folded: &BTreeMap<String, u64>) -> String {
+    folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}\n")).collect()
+}
+
+fn fold(axes: &Axes<'_>, row: &Allocation) -> String {
+    let api = row.calls.first().map_or(NO_API, String::as_str);
+    let mut names = vec![frame_name(axes.rank(row.process))];
+    let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
+    names.extend(frames.map(|frame| frame_name(&frames::function(frame))));
+    if names.len() == 1 {
+        names.push(NO_STACK.to_owned());
+    }
+    // The stack was copied at the call's entry, where the call itself is the innermost frame.
+    if names.last().is_some_and(|innermost| *innermost == frame_name(api)) {
+        names.pop();
+    }
+    names.push(format!("{} ({})", frame_name(api), kind_name(row.kind)));
+    names.join(";")
+}
+
+/// A name that cannot be taken for the format's own separators.
+fn frame_name(name: &str) -> String {
+    let name = plain(name).replace(';', ":");
+    if name.trim().is_empty() { "[unknown]".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Kind;
+    use crate::report::testbook::{TestBook, any_book};
+    use crate::report::text::tests::exact_run;
+    use proptest::prelude::*;
+
+    fn folded(t: &TestBook, value: Value) -> String {
+        render(&collapse(&t.book, value, At::End).unwrap())
+    }
+
+    #[test]
+    fn a_stack_runs_from_the_rank_to_the_call() {
+        let stack = "490 python3 train.py;_start;main;_PyEval_EvalFrameDefault;at::native::empty_cuda;\
+                     c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc;cudaMalloc (cuda_malloc)";
+        let context = "490 python3 train.py;[no stack];[no API call] (context) 543162368";
+        assert_eq!(folded(&exact_run(), Value::Live), format!("{context}\n{stack} 247463936\n"));
+        assert_eq!(folded(&exact_run(), Value::Peak), format!("{context}\n{stack} 371195904\n"));
+        assert_eq!(folded(&exact_run(), Value::Allocated), format!("{context}\n{stack} 371195904\n"));
+    }
+
+    #[test]
+    fn separators_in_names_are_replaced() {
+        let mut t = TestBook::new();
+        let (process, gpu) = (t.process(1, "a;b\nc"), t.gpu(0));
+        let stack = t.stack(&[("x;y 12", "m"), ("", "/lib/l.so"), (" ", "m")]);
+        let row = t.allocate_kind(process, gpu, 5, Kind::Module);
+        t.book.allocations[row].stack = Some(stack);
+        assert_eq!(folded(&t, Value::Live), "1 a:b;x:y 12;l.so+0x1234;[unknown];[no API call] (module) 5\n");
+    }
+
+    proptest! {
+        #[test]
+        fn folded_bytes_sum_to_the_live_ones(book in any_book()) {
+            let moments = Moments::new(&book, At::End).unwrap();
+            let live: u64 = book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum();
+            prop_assert_eq!(collapse(&book, Value::Live, At::End).unwrap().values().sum::<u64>(), live);
+        }
+    }
+}

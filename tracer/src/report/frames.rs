@@ -1,0 +1,134 @@
+//! Stack frames for people.
+
+use std::borrow::Cow;
+
+use crate::ledger::Book;
+use crate::trace::record::{Frame, FrameKind};
+
+/// Libraries between an API call and its caller: they tell nothing about who asked.
+const PLUMBING_MODULES: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-"];
+
+/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart.
+const PLUMBING_FUNCTIONS: [&str; 22] = [
+    "_PyEval_",
+    "PyEval_",
+    "_PyFunction_",
+    "PyObject_",
+    "_PyObject_",
+    "PyVectorcall_",
+    "_PyVectorcall_",
+    "cfunction_",
+    "method_vectorcall",
+    "slot_tp_",
+    "type_call",
+    "pymain_",
+    "Py_RunMain",
+    "Py_BytesMain",
+    "run_mod",
+    "run_eval_code_obj",
+    "pyrun_",
+    "_PyRun_",
+    "__libc_start",
+    "start_thread",
+    "__clone",
+    "cudart::",
+];
+
+/// The frames of a stack, outermost first. Empty for a stack or frames that the trace does not hold.
+pub(super) fn of_stack(book: &Book, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
+    let numbers = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
+    numbers.iter().filter_map(|number| book.frames.get(*number as usize))
+}
+
+/// Function of a frame; where it is unknown, `library+0xoffset`.
+#[must_use]
+pub(super) fn function(frame: &Frame) -> Cow<'_, str> {
+    match frame.kind {
+        FrameKind::Cut => "[stack cut here]".into(),
+        _ if !frame.function.is_empty() => frame.function.as_str().into(),
+        _ if !frame.module.is_empty() => format!("{}+{:#x}", file_name(&frame.module), frame.offset).into(),
+        _ => "[unknown]".into(),
+    }
+}
+
+/// Where a frame's code is: `file.py:12`, or the library; empty when nothing is known beyond [`function`].
+#[must_use]
+pub(super) fn place(frame: &Frame) -> String {
+    match (&frame.file, frame.line) {
+        (Some(file), Some(line)) => format!("{}:{line}", file_name(file)),
+        (Some(file), None) => file_name(file).to_owned(),
+        _ if frame.function.is_empty() => String::new(),
+        _ => file_name(&frame.module).to_owned(),
+    }
+}
+
+/// `function (place)`.
+#[must_use]
+pub(super) fn describe(frame: &Frame) -> String {
+    let (function, place) = (function(frame), place(frame));
+    if place.is_empty() { function.into_owned() } else { format!("{function} ({place})") }
+}
+
+/// Up to `limit` innermost frames that say who asked, innermost first: without plumbing, unless there is nothing else.
+#[must_use]
+pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<String> {
+    let innermost_first = || of_stack(book, stack).rev();
+    let useful: Vec<_> = innermost_first().filter(|frame| !is_plumbing(frame)).take(limit).map(describe).collect();
+    if useful.is_empty() { innermost_first().take(limit).map(describe).collect() } else { useful }
+}
+
+fn is_plumbing(frame: &Frame) -> bool {
+    let module = file_name(&frame.module);
+    frame.kind == FrameKind::Native
+        && (PLUMBING_MODULES.iter().any(|prefix| module.starts_with(prefix))
+            || PLUMBING_FUNCTIONS.iter().any(|prefix| frame.function.starts_with(prefix))
+            || matches!(frame.function.as_str(), "_start" | "clone" | "clone3"))
+}
+
+/// Last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testbook::TestBook;
+
+    #[test]
+    fn frames_are_named_by_what_is_known() {
+        let native =
+            Frame { function: "grow".into(), module: "/opt/lib/libtorch.so".into(), offset: 16, ..Frame::default() };
+        assert_eq!(describe(&native), "grow (libtorch.so)");
+        assert_eq!(describe(&Frame { function: String::new(), ..native.clone() }), "libtorch.so+0x10");
+        let line = Frame { file: Some("/src/grow.cpp".into()), line: Some(7), ..native };
+        assert_eq!(describe(&line), "grow (grow.cpp:7)");
+        assert_eq!(describe(&Frame::default()), "[unknown]");
+        assert_eq!(describe(&Frame { kind: FrameKind::Cut, ..Frame::default() }), "[stack cut here]");
+    }
+
+    #[test]
+    fn plumbing_is_left_out_unless_it_is_all_there_is() {
+        let mut t = TestBook::new();
+        let full = t.stack(&[
+            ("_start", "python3.12"),
+            ("main", "server"),
+            ("_PyEval_EvalFrameDefault", "python3.12"),
+            ("at::empty", "libtorch.so"),
+            ("cudaMalloc", "/opt/libcudart.so.12"),
+            ("cuMemAlloc_v2", "/usr/lib/libcuda.so.1"),
+        ]);
+        assert_eq!(innermost_useful(&t.book, full, 9), ["at::empty (libtorch.so)", "main (server)"]);
+        assert_eq!(innermost_useful(&t.book, full, 1), ["at::empty (libtorch.so)"]);
+        let plumbing = t.stack(&[("cudart::init", "app"), ("cuInit", "libcuda.so.1")]);
+        assert_eq!(innermost_useful(&t.book, plumbing, 9), ["cuInit (libcuda.so.1)", "cudart::init (app)"]);
+    }
+
+    #[test]
+    fn stacks_the_trace_does_not_hold_are_empty() {
+        let mut t = TestBook::new();
+        t.book.stacks.push(vec![5]);
+        assert!(innermost_useful(&t.book, 0, 9).is_empty());
+        assert!(innermost_useful(&t.book, 1, 9).is_empty());
+    }
+}

@@ -1,0 +1,203 @@
+//! What a report is asked for: how to divide memory, and at which moment to look.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::cells;
+use super::clock;
+use crate::ledger::{Allocation, Book};
+use crate::lifecycle::Axis;
+
+/// Moment to look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// Last moment before a process begins to exit: what it held, not what the driver took back. For a process that
+    /// still ran, the trace's last record.
+    #[default]
+    End,
+    /// When the process held most on that GPU.
+    Peak,
+    /// The process's last failure for want of memory (an allocator retries after it freed its cache); for a process
+    /// without one, the first such failure of the trace.
+    Oom,
+    /// A time since tracing began.
+    Time(Duration),
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "end" => Ok(Self::End),
+            "peak" => Ok(Self::Peak),
+            "oom" => Ok(Self::Oom),
+            time => clock::parse_duration(time).map(Self::Time).map_err(|_| {
+                format!("`{time}` is no moment: give end, peak, oom or a time since tracing began, like 12.5s")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::End => f.write_str("end"),
+            Self::Peak => f.write_str("peak"),
+            Self::Oom => f.write_str("oom"),
+            Self::Time(time) => write!(f, "{}s", time.as_secs_f64()),
+        }
+    }
+}
+
+/// A question to a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Axes that divide the table of cells, outermost first, without repeats.
+    pub by: Vec<Axis>,
+    /// Moment to look at.
+    pub at: At,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self { by: vec![Axis::Rank, Axis::Device, Axis::Kind], at: At::End }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `--at oom` without such a failure.
+    #[error("no call failed for want of memory in this trace, so there is no such moment: use --at peak or --at end")]
+    NoOom,
+    /// `--at TIME` past the last record.
+    #[error("the trace ends {} after it began, before the moment asked for ({})", clock::format(*.0), clock::format(*.1))]
+    PastEnd(u64, u64),
+}
+
+/// The moment at which each process is looked at on each GPU, on the trace's clock.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    processes: Vec<u64>,
+    /// Moments of their own, by process and GPU.
+    pairs: BTreeMap<(usize, usize), u64>,
+}
+
+impl Moments {
+    /// Finds the moments that `at` means in `book`.
+    ///
+    /// # Errors
+    ///
+    /// When the trace has no such moment.
+    pub fn new(book: &Book, at: At) -> Result<Self, Error> {
+        let all = |t| vec![t; book.processes.len()];
+        let ends = book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
+        Ok(match at {
+            At::End => Self { processes: ends, pairs: BTreeMap::new() },
+            At::Peak => Self { processes: ends, pairs: cells::peak_moments(&book.allocations) },
+            At::Oom => {
+                let failures: Vec<_> = book.failures.iter().filter(|f| f.out_of_memory).collect();
+                let mut processes = all(failures.first().ok_or(Error::NoOom)?.t);
+                for failure in failures {
+                    processes[failure.process] = failure.t;
+                }
+                Self { processes, pairs: BTreeMap::new() }
+            }
+            At::Time(time) => {
+                let (since, lasted) = (time.as_nanos() as u64, book.end.saturating_sub(book.header.t));
+                if since > lasted {
+                    return Err(Error::PastEnd(lasted, since));
+                }
+                Self { processes: all(book.header.t + since), pairs: BTreeMap::new() }
+            }
+        })
+    }
+
+    /// The moment for a process on a GPU.
+    #[must_use]
+    pub fn of(&self, process: usize, gpu: usize) -> u64 {
+        self.pairs.get(&(process, gpu)).or_else(|| self.processes.get(process)).copied().unwrap_or(u64::MAX)
+    }
+
+    /// True when `row` is live at its process's moment.
+    #[must_use]
+    pub fn is_live(&self, row: &Allocation) -> bool {
+        row.live_at(self.of(row.process, row.gpu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Death;
+    use crate::report::testbook::TestBook;
+
+    fn live(book: &Book, at: At) -> u64 {
+        let moments = Moments::new(book, at).unwrap();
+        book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum()
+    }
+
+    #[test]
+    fn the_end_is_what_a_process_held_before_it_died() {
+        let mut t = TestBook::new();
+        let (process, gpu) = (t.process(1, "server"), t.gpu(0));
+        t.allocate(process, gpu, 100);
+        let freed = t.allocate(process, gpu, 50);
+        t.free(freed);
+        t.exit(process, Some(0));
+        assert_eq!(t.book.allocations[0].died.unwrap().1, Death::Reclaimed);
+        assert_eq!(live(&t.book, At::End), 100);
+    }
+
+    #[test]
+    fn the_peak_is_each_processs_own() {
+        let mut t = TestBook::new();
+        let (first, second, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
+        let row = t.allocate(first, gpu, 100);
+        t.free(row);
+        t.allocate(second, gpu, 70);
+        t.allocate(first, gpu, 30);
+        assert_eq!(live(&t.book, At::End), 100);
+        assert_eq!(live(&t.book, At::Peak), 170);
+    }
+
+    #[test]
+    fn out_of_memory_looks_at_each_processs_last_failure() {
+        let mut t = TestBook::new();
+        let (first, second, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
+        let cache = t.allocate(first, gpu, 10);
+        t.allocate(second, gpu, 5);
+        t.fail(first, gpu, 1000);
+        t.free(cache);
+        t.allocate(second, gpu, 7);
+        t.fail(first, gpu, 1000);
+        t.allocate(first, gpu, 1);
+        // `a` at its second failure (nothing left), `b` at the trace's first one.
+        assert_eq!(live(&t.book, At::Oom), 5);
+        assert_eq!(Moments::new(&TestBook::new().book, At::Oom).unwrap_err(), Error::NoOom);
+    }
+
+    #[test]
+    fn times_count_from_the_start_of_tracing() {
+        let mut t = TestBook::new();
+        let (process, gpu) = (t.process(1, "a"), t.gpu(0));
+        t.at(2_000_000_000).allocate(process, gpu, 10);
+        t.at(5_000_000_000).allocate(process, gpu, 20);
+        assert_eq!(live(&t.book, "1s".parse().unwrap()), 0);
+        assert_eq!(live(&t.book, "2.5".parse().unwrap()), 10);
+        assert_eq!(live(&t.book, "5s".parse().unwrap()), 30);
+        let error = Moments::new(&t.book, "9s".parse().unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "the trace ends 5.000 s after it began, before the moment asked for (9.000 s)");
+    }
+
+    #[test]
+    fn moments_are_read_as_typed() {
+        for text in ["end", "peak", "oom", "12.5s"] {
+            assert_eq!(text.parse::<At>().unwrap().to_string(), text);
+        }
+        assert!("later".parse::<At>().unwrap_err().contains("end, peak, oom"));
+    }
+}

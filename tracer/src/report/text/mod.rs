@@ -1,0 +1,82 @@
+//! The report as text.
+
+use super::summary::Summary;
+
+mod cells;
+mod failures;
+mod head;
+mod physical;
+pub mod plain;
+mod stacks;
+pub mod table;
+
+use plain::{plain, wrap};
+use table::WIDTH;
+
+/// How text is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Style {
+    /// Use ANSI colours: only for a terminal, and only while `NO_COLOR` is unset.
+    pub color: bool,
+}
+
+impl Style {
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Title of a section.
+    fn title(self, text: &str) -> String {
+        self.paint("1", &wrap(&plain(text), WIDTH, 2))
+    }
+
+    /// What makes the figures wrong, or what the run died of.
+    fn alarm(self, text: &str) -> String {
+        self.paint("1;31", &wrap(&plain(text), WIDTH, 2))
+    }
+
+    /// What makes the figures less telling.
+    fn warning(self, text: &str) -> String {
+        self.paint("33", &wrap(&plain(text), WIDTH, 2))
+    }
+}
+
+/// `summary` of the trace called `name`, in lines of at most 100 columns. Sections stand apart by an empty line.
+#[must_use]
+pub fn render(summary: &Summary, name: &str, style: Style) -> String {
+    let sections = [
+        head::trust(summary, name, style),
+        head::origin(summary),
+        cells::table(summary, style),
+        physical::against_nvml(summary, style),
+        physical::apart(summary, style),
+        stacks::biggest(summary, style),
+        failures::out_of_memory(summary, style),
+        failures::others(summary, style),
+    ];
+    let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
+    sections.join("\n")
+}
+
+/// A sentence on lines of its own.
+fn sentence(text: &str) -> String {
+    wrap(&plain(text), WIDTH, 2) + "\n"
+}
+
+/// `1 event`, `2 events`.
+fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// Names a moment, to follow what was held at it.
+fn moment(at: &str) -> String {
+    match at {
+        "end" => "at the end".to_owned(),
+        "peak" => "at the peak of each process on each GPU".to_owned(),
+        "oom" => "when memory ran out".to_owned(),
+        time => format!("{time} after tracing began"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;
