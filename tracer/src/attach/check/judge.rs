@@ -36,7 +36,7 @@ struct Needed {
     fix: &'static str,
 }
 
-const FEATURES: [Needed; 7] = [
+const FEATURES: [Needed; 5] = [
     Needed {
         feature: Feature::Uprobes,
         name: "uprobes",
@@ -69,23 +69,9 @@ const FEATURES: [Needed; 7] = [
     Needed {
         feature: Feature::Fentry,
         name: "fentry",
-        lack: Status::Degraded,
-        without: "the driver cannot be hooked at its own function; the hook sits where other processes pass it too",
-        fix: "a kernel with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS",
-    },
-    Needed {
-        feature: Feature::Kprobes,
-        name: "kprobes",
         lack: Status::Ok,
-        without: "not here; only needed where fentry is not",
+        without: "not here: the driver is hooked at libc's ioctl or at the system call, not in its own module",
         fix: "",
-    },
-    Needed {
-        feature: Feature::SleepableUprobes,
-        name: "sleepable uprobes",
-        lack: Status::Degraded,
-        without: "values on pages that are not resident cannot be read; they are counted as unreadable",
-        fix: "Linux 6.0 or newer",
     },
 ];
 
@@ -108,17 +94,13 @@ fn types(host: &Host) -> Line {
         let told = "the kernel does not describe its types: where its structures hold process and file cannot be known";
         return Line::new("kernel", Status::Missing, WHAT, told).fix("a kernel with CONFIG_DEBUG_INFO_BTF");
     }
-    let lacking: Vec<_> = ["nvidia", "nvidia_uvm"].into_iter().filter(|module| !host.has_btf(module)).collect();
-    if host.driver.is_none() || lacking.is_empty() {
-        let here: Vec<_> = ["vmlinux", "nvidia", "nvidia_uvm"].into_iter().filter(|name| host.has_btf(name)).collect();
-        return Line::new("kernel", Status::Ok, WHAT, here.join(", "));
+    let (here, lacking): (Vec<_>, Vec<_>) =
+        ["vmlinux", "nvidia", "nvidia_uvm"].into_iter().partition(|name| host.has_btf(name));
+    let mut told = here.join(", ");
+    if host.driver.is_some() && !lacking.is_empty() {
+        told += &format!("; not {}: the driver is hooked at libc's ioctl, not in its own module", lacking.join(" or "));
     }
-    let told = format!(
-        "vmlinux, but not {}: the driver cannot be hooked by type; the hook sits where other processes pass it too",
-        lacking.join(" and ")
-    );
-    Line::new("kernel", Status::Degraded, WHAT, told)
-        .fix("build the driver's modules where /sys/kernel/btf/vmlinux and pahole are at hand")
+    Line::new("kernel", Status::Ok, WHAT, told)
 }
 
 fn lockdown(host: &Host) -> Line {
@@ -163,8 +145,12 @@ fn capability(host: &Host, capability: Capability, typed: &Typed) -> Line {
     let status = match capability {
         _ if !host.rights.initial_user_namespace => Status::Missing,
         _ if host.may(capability) => return Line::new("rights", Status::Ok, name, "held"),
-        Capability::Bpf | Capability::Perfmon | Capability::SysPtrace => Status::Missing,
-        Capability::DacReadSearch | Capability::SysAdmin => Status::Degraded,
+        Capability::DacReadSearch => Status::Degraded,
+        Capability::SysAdmin if host.features.has(Feature::UprobeMulti) => {
+            let told = "not held, nor needed: probes go in by uprobe_multi links; the driver is hooked at libc's ioctl";
+            return Line::new("rights", Status::Ok, name, told);
+        }
+        _ => Status::Missing,
     };
     if host.rights.initial_user_namespace {
         return Line::new("rights", status, name, without).fix(how_to_get(host, &[capability], typed));
@@ -224,7 +210,7 @@ fn uvm(driver: &Driver) -> Line {
     if driver.uvm {
         return Line::new("driver", Status::Ok, "nvidia_uvm", "loaded");
     }
-    let told = "not loaded (yet): CUDA loads it at first use; until then its functions cannot be hooked";
+    let told = "not loaded: CUDA programs need it, and load it at first use where they may";
     Line::new("driver", Status::Degraded, "nvidia_uvm", told).fix("sudo modprobe nvidia_uvm")
 }
 

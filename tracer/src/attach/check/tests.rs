@@ -140,6 +140,9 @@ fn this_process_can_be_a_target() {
 }
 
 proptest! {
+    // Two of them start a shell or lay out a tree each time.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn wrapping_keeps_every_word_and_the_width(words in prop::collection::vec("[a-zé×]{1,12}", 0..40)) {
         let lines = wrap(&words.join(" "), 20);

@@ -41,10 +41,6 @@ pub enum Feature {
     UprobeMulti,
     /// Programs on function entry and exit, by BTF.
     Fentry,
-    /// Programs on kernel functions by breakpoint.
-    Kprobes,
-    /// Uprobe programs that may sleep, and so read memory that is not resident.
-    SleepableUprobes,
 }
 
 /// How a feature shows.
@@ -52,25 +48,22 @@ struct Sign {
     feature: Feature,
     /// Kernel function that exists only with it. Unlike a version, it also tells what a distribution backported and
     /// what a configuration left out.
-    symbol: Option<&'static str>,
+    symbol: &'static str,
     /// First version with it.
     since: Version,
 }
 
-const fn sign(feature: Feature, symbol: Option<&'static str>, major: u32, minor: u32) -> Sign {
+const fn sign(feature: Feature, symbol: &'static str, major: u32, minor: u32) -> Sign {
     Sign { feature, symbol, since: Version { major, minor } }
 }
 
-/// Symbols from `kernel/{trace/bpf_trace,trace/ftrace,bpf/ringbuf,events/uprobes,kprobes}.c` of
-/// Linux 5.8 to 6.18; sleepable uprobes (8c7dcb84e3b7, 6.0) have no function of their own.
-const SIGNS: [Sign; 7] = [
-    sign(Feature::Uprobes, Some("uprobe_register"), 3, 5),
-    sign(Feature::RingBuffer, Some("bpf_ringbuf_reserve"), 5, 8),
-    sign(Feature::AttachCookie, Some("bpf_get_attach_cookie_trace"), 5, 15),
-    sign(Feature::UprobeMulti, Some("bpf_uprobe_multi_link_attach"), 6, 6),
-    sign(Feature::Fentry, Some("register_ftrace_direct"), 5, 5),
-    sign(Feature::Kprobes, Some("register_kprobe"), 2, 6),
-    sign(Feature::SleepableUprobes, None, 6, 0),
+/// Symbols from `kernel/{trace/bpf_trace,trace/ftrace,bpf/ringbuf,events/uprobes}.c` of Linux 5.8 to 6.18.
+const SIGNS: [Sign; 5] = [
+    sign(Feature::Uprobes, "uprobe_register", 3, 5),
+    sign(Feature::RingBuffer, "bpf_ringbuf_reserve", 5, 8),
+    sign(Feature::AttachCookie, "bpf_get_attach_cookie_trace", 5, 15),
+    sign(Feature::UprobeMulti, "bpf_uprobe_multi_link_attach", 6, 6),
+    sign(Feature::Fentry, "register_ftrace_direct", 5, 5),
 ];
 
 /// Which features the kernel has.
@@ -86,10 +79,7 @@ impl Features {
     #[must_use]
     pub fn read(root: &Root, version: Version) -> Self {
         let symbols = fs::read(root.path("proc/kallsyms")).map(|text| known_symbols(&text)).unwrap_or_default();
-        let has = |sign: &Sign| match sign.symbol {
-            Some(symbol) if !symbols.is_empty() => symbols.contains(symbol),
-            _ => version >= sign.since,
-        };
+        let has = |sign: &Sign| if symbols.is_empty() { version >= sign.since } else { symbols.contains(sign.symbol) };
         Self {
             present: SIGNS.iter().filter(|sign| has(sign)).map(|sign| sign.feature).collect(),
             by_symbols: !symbols.is_empty(),
@@ -106,7 +96,7 @@ impl Features {
 /// The functions of [`SIGNS`] that `/proc/kallsyms` (`address type name [module]`) lists. Names are there for everyone;
 /// only addresses are hidden from some.
 fn known_symbols(kallsyms: &[u8]) -> HashSet<&'static str> {
-    let wanted: HashSet<&'static str> = SIGNS.iter().filter_map(|sign| sign.symbol).collect();
+    let wanted: HashSet<&'static str> = SIGNS.iter().map(|sign| sign.symbol).collect();
     let names = kallsyms.split(|byte| *byte == b'\n').filter_map(|line| {
         let text = str::from_utf8(line).ok()?;
         text.split_ascii_whitespace().nth(2)
@@ -157,14 +147,14 @@ mod tests {
 
     #[test]
     fn symbols_outrank_the_version() {
-        // A distribution's 5.14 that backported the ring buffer's successor; a 6.18 without kprobes.
+        // A distribution's 5.14 that backported the ring buffer's successor; a 6.18 without fentry.
         let backport = "0000000000000000 T bpf_ringbuf_reserve\n0000000000000000 T bpf_uprobe_multi_link_attach\n";
         let features = Tree::server().file("proc/kallsyms", backport).features("5.14.0");
-        assert!(features.by_symbols && features.has(Feature::UprobeMulti) && !features.has(Feature::Kprobes));
+        assert!(features.by_symbols && features.has(Feature::UprobeMulti) && !features.has(Feature::Fentry));
         // A longer name is another function.
-        let other = "0 T bpf_ringbuf_reserve_dynptr\n0 t register_kprobe\n";
+        let other = "0 T bpf_ringbuf_reserve_dynptr\n0 t register_ftrace_direct\n";
         let features = Tree::server().file("proc/kallsyms", other).features("6.18.0");
-        assert!(features.has(Feature::Kprobes) && !features.has(Feature::RingBuffer));
+        assert!(features.has(Feature::Fentry) && !features.has(Feature::RingBuffer));
     }
 
     #[test]
@@ -172,7 +162,7 @@ mod tests {
         for text in ["", "\0\u{fffd} T\n"] {
             let features = Tree::server().file("proc/kallsyms", text).features("5.15.3");
             assert!(!features.by_symbols && features.has(Feature::AttachCookie));
-            assert!(!features.has(Feature::UprobeMulti) && !features.has(Feature::SleepableUprobes));
+            assert!(!features.has(Feature::UprobeMulti));
         }
     }
 

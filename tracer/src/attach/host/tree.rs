@@ -23,7 +23,6 @@ impl Tree {
             "bpf_get_attach_cookie_trace",
             "bpf_uprobe_multi_link_attach",
             "register_ftrace_direct",
-            "register_kprobe",
         ];
         Self(TempDir::new().unwrap())
             .file("proc/sys/kernel/osrelease", "6.8.0-45-generic\n")
