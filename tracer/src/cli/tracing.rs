@@ -44,7 +44,7 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
 /// Places probes in the libraries named with `--lib`, before anything runs.
 pub(super) fn place_libraries(session: &mut Session, options: &Tracing) -> anyhow::Result<()> {
     for path in &options.libraries {
-        let library = find::at(path).with_context(|| format!("--lib {}", path.display()))?;
+        let library = find::named(path).context("--lib")?;
         session.place_library(&library)?;
     }
     Ok(())

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     attach::{
-        image,
+        find, image,
         kernel::{self, Kernel},
         place::{Placed, Placer},
     },
@@ -189,6 +189,16 @@ impl Session {
         self.writer.record(&Record::Process(Process { t: monotonic_ns(), pid, step: Step::Attached(image) }))?;
         self.changed = Some(monotonic_ns());
         Ok(())
+    }
+
+    /// Places probes in a library that nothing may map yet.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn place_library(&mut self, library: &find::Library) -> Result<(), Error> {
+        let mut placed = Placed::default();
+        self.placer.library(&mut self.kernel, library, false, &mut placed);
+        self.record_placed(placed)
     }
 
     fn record_placed(&mut self, placed: Placed) -> Result<(), Error> {
