@@ -61,7 +61,7 @@ impl Trace {
     pub(super) fn object(&mut self, pid: u32, client: u32, parent: u32, object: u32, class: u32) {
         let file = u64::from(client) << 8;
         let device_id = (class == 0x80).then_some(object - 2);
-        self.rm(pid, 0, Op::Alloc(Alloc { client, parent, object, class, file, device_id, ..Alloc::default() }));
+        self.rm(pid, 0, Op::Alloc(Alloc { client, parent, object, class, device_id, file, ..Alloc::default() }));
     }
 
     /// A client with the devices of both GPUs (handles 2 and 3) and an address space on the first.

@@ -35,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The resource manager as simply as can be: a map of handles, and a list of holders for each piece.
 #[derive(Default)]
 struct Model {
+    open: BTreeSet<u32>,
     parents: BTreeMap<(u32, u32), u32>,
     pieces: BTreeMap<(u32, u32), usize>,
     /// Owner first, then in the order in which they inherit.
@@ -68,6 +69,13 @@ impl Model {
     }
 
     fn apply(&mut self, trace: &mut Trace, step: &Step) {
+        // A closed client can do nothing.
+        let (Step::Alloc { client, .. } | Step::Dup { client, .. } | Step::Free { client, .. }) = *step else {
+            return self.reopen(trace, step);
+        };
+        if !self.open.contains(&client) {
+            return;
+        }
         match *step {
             Step::Alloc { client, parent, object, mib } => {
                 // Real requests name a living parent and a free handle.
@@ -100,23 +108,29 @@ impl Model {
                     self.free(client, object);
                 }
             }
-            Step::Close { client } => {
-                trace.close(client + 1, u64::from(client + 10) << 8);
-                for top in [2, 3] {
-                    self.parents.insert((client, top), 1);
-                    self.free(client, top);
-                }
-            }
-            Step::Open { client } => {
-                trace.client(client + 1, client + 10);
-                self.apply_open(client);
-            }
+            Step::Close { .. } | Step::Open { .. } => {}
         }
     }
 
-    fn apply_open(&mut self, client: u32) {
-        for top in [2, 3] {
-            self.free(client, top);
+    fn reopen(&mut self, trace: &mut Trace, step: &Step) {
+        match *step {
+            Step::Close { client } => {
+                trace.close(client + 1, u64::from(client + 10) << 8);
+                self.open.remove(&client);
+                self.free_devices(client);
+            }
+            Step::Open { client } => {
+                trace.client(client + 1, client + 10);
+                self.open.insert(client);
+                self.free_devices(client);
+            }
+            _ => {}
+        }
+    }
+
+    fn free_devices(&mut self, client: u32) {
+        for device in [2, 3] {
+            self.free(client, device);
         }
     }
 
@@ -134,7 +148,7 @@ proptest! {
         let mut trace = Trace::new();
         let mut model = Model::default();
         for client in 0..CLIENTS {
-            trace.client(client + 1, client + 10);
+            model.apply(&mut trace, &Step::Open { client });
         }
         let mut truth = Vec::new();
         for step in &steps {
