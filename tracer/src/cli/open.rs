@@ -12,7 +12,7 @@ pub(super) fn book(path: &Path) -> anyhow::Result<Book> {
     if path == Path::new("-") {
         return Err(anyhow!("a trace is read from a file; for standard input give /dev/stdin"));
     }
-    read(path).map_err(|error| match remedy(&error) {
+    Book::read(path).map_err(|error| match remedy(&error) {
         "" => error.into(),
         remedy => anyhow!("{error}; {remedy}"),
     })
@@ -30,11 +30,4 @@ fn remedy(error: &Error) -> &'static str {
         Error::Newer { .. } => "update vramtrace",
         _ => "",
     }
-}
-
-// Until the ledger is merged.
-fn read(path: &Path) -> Result<Book, Error> {
-    let reader = tracer::trace::Reader::open(path)?;
-    let header = reader.header().cloned().unwrap_or_default();
-    Ok(Book { header, ..Book::default() })
 }
