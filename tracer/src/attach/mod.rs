@@ -2,4 +2,8 @@
 
 pub mod check;
 pub mod host;
+pub mod image;
 pub mod kernel;
+mod secret;
+pub mod spawn;
+pub mod user;

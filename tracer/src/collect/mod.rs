@@ -1,5 +1,13 @@
 //! Ring buffer to trace records.
 
+pub mod clock;
+pub mod drive;
 pub mod ioctl;
+mod losses;
+pub mod nvml;
+mod processes;
 mod rm;
+pub mod session;
+pub mod setup;
 mod uvm;
+mod wire;

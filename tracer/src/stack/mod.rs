@@ -12,6 +12,7 @@ mod maps;
 mod module;
 mod modules;
 mod process;
+mod rule;
 mod symbols;
 mod walk;
 

@@ -76,7 +76,7 @@ impl Module {
 
     /// True when the instruction before `address` is a call: then `address` may be a return address.
     ///
-    /// Near calls only (Intel SDM, CALL): E8 rel32, or FF /2 with its ModRM, SIB and displacement: 2 to 7 bytes.
+    /// Near calls only (Intel SDM, CALL): E8 rel32, or FF /2 with its `ModRM`, SIB and displacement: 2 to 7 bytes.
     pub(super) fn follows_call(&self, address: u64) -> bool {
         let mut code = [0; 7];
         let Some(start) = address.checked_sub(7).and_then(|start| self.offset(start)) else { return false };

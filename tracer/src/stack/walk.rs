@@ -5,10 +5,10 @@ use tracer_ebpf::Patched;
 
 use super::{
     FRAMES,
-    cfi::Registers,
     cut::Cut,
     modules::Modules,
     process::{Place, Process},
+    rule::Registers,
 };
 
 /// A copied slice of stack.

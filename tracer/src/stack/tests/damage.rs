@@ -5,7 +5,7 @@ use std::{cell::Cell, fs::File, os::unix::fs::FileExt};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
-use super::super::{Interner, cfi::Registers, maps, module::Module, symbols::Symbols};
+use super::super::{Interner, maps, module::Module, rule::Registers, symbols::Symbols};
 
 /// A small ELF file with symbols, `.eh_frame` and `.eh_frame_hdr`: the vDSO.
 fn image() -> Vec<u8> {
@@ -28,7 +28,7 @@ fn use_up(module: &Module) -> usize {
     let calls = Cell::new(0_u64);
     let read = |address: u64| {
         calls.set(calls.get() + 1);
-        (calls.get() % 3 != 0).then_some(address ^ 0x55)
+        (!calls.get().is_multiple_of(3)).then_some(address ^ 0x55)
     };
     let mut rules = 0;
     for offset in (0..0x2000).step_by(7) {

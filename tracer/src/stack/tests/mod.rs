@@ -281,6 +281,22 @@ fn a_process_and_its_files_gone_leaves_module_and_offset() {
 }
 
 #[test]
+fn a_thread_unwinds_to_where_it_was_started() {
+    let mut flags = OPTIMISED.to_vec();
+    flags.push("-pthread");
+    let dir = build("thread.c", &flags);
+    let target = Target::program(&dir);
+    let (regs, bytes) = target.capture();
+    let (steps, cut) = walk(target.pid(), &regs, &bytes);
+    assert_eq!(cut, None);
+    let found = frames(target.pid(), &regs, &bytes);
+    assert_eq!(functions_of(&dir, &found), ["work", "library_wait"]);
+    // `clone3` and `start_thread`, or what the C library calls them.
+    assert!(steps.len() >= 5, "{steps:#x?}");
+    assert!(found[..2].iter().all(|frame| frame.module.contains("/libc.so")), "{found:#?}");
+}
+
+#[test]
 fn python_unwinds_to_start() {
     if !gdb_may_attach() {
         return eprintln!("skipped: Yama does not let gdb attach");

@@ -14,7 +14,7 @@ use nix::{
     sys::{
         ptrace,
         uio::{RemoteIoVec, process_vm_readv},
-        wait::waitpid,
+        wait::{WaitPidFlag, waitpid},
     },
     unistd::Pid,
 };
@@ -47,7 +47,11 @@ fn run(command: &mut Command) {
 }
 
 /// A running program that waits in a `read` of its standard input.
-pub(super) struct Target(Child);
+pub(super) struct Target {
+    child: Child,
+    /// The thread that waits.
+    thread: u32,
+}
 
 impl Target {
     /// Starts a program and returns once it has said a line and sleeps.
@@ -56,12 +60,21 @@ impl Target {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let target = Self(child);
-        // `read` is system call 0; the file has other text while the process runs.
-        while !fs::read_to_string(format!("/proc/{}/syscall", target.pid())).unwrap().starts_with("0 ") {
+        let mut target = Self { child, thread: 0 };
+        while target.thread == 0 {
             sleep(Duration::from_millis(2));
+            target.thread = target.reader().unwrap_or_default();
         }
         target
+    }
+
+    /// The thread that sleeps in `read`, system call 0; the file has other text while a thread runs.
+    fn reader(&self) -> Option<u32> {
+        let mut threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().map(Result::unwrap);
+        let thread = threads.find(|thread| {
+            fs::read_to_string(thread.path().join("syscall")).is_ok_and(|call| call.starts_with("0 "))
+        })?;
+        thread.file_name().to_str()?.parse().ok()
     }
 
     pub(super) fn program(dir: &TempDir) -> Self {
@@ -69,15 +82,15 @@ impl Target {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 
     /// Registers and up to 32 KiB of stack, as the kernel side would send them.
     pub(super) fn capture(&self) -> (tracer_ebpf::Stack, Vec<u8>) {
-        let pid = Pid::from_raw(self.pid().cast_signed());
+        let pid = Pid::from_raw(self.thread.cast_signed());
         ptrace::seize(pid, ptrace::Options::empty()).unwrap();
         ptrace::interrupt(pid).unwrap();
-        waitpid(pid, None).unwrap();
+        waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
         let regs = ptrace::getregs(pid).unwrap();
         let bytes = read_stack(pid, regs.rsp);
         ptrace::detach(pid, None).unwrap();
@@ -104,16 +117,16 @@ impl Target {
     }
 
     pub(super) fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         // Errors mean that it has gone already.
-        self.0.kill().ok();
-        self.0.wait().ok();
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 }
 

@@ -1,0 +1,82 @@
+//! `vramtrace attach`.
+
+use std::process::ExitCode;
+
+use regex::Regex;
+use tracer::attach::{image, user::Invoker};
+use tracer::collect::{
+    drive::{self, Signals, Until},
+    session::{Matcher, Session},
+};
+
+use super::{options::Tracing, tracing};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  sudo vramtrace attach --pid 4711 -o server.vrt
+  sudo vramtrace attach --match 'sglang|vllm' --until 5m
+
+What a process held before tracing began is shown as one line, pre_attach, by NVML's figure.
+Ctrl-C ends tracing; the server goes on.";
+
+/// Trace beside a server: the processes that run now, and those they start later
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) tracing: Tracing,
+
+    /// Trace this process and its descendants
+    #[arg(long, value_name = "PID", conflicts_with = "pattern", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) pid: Option<u32>,
+
+    /// Trace processes whose command line or title matches, running now or started later [default: all that use CUDA]
+    #[arg(long = "match", value_name = "REGEX")]
+    pub(super) pattern: Option<Regex>,
+}
+
+/// Traces until the end that was asked for.
+pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = args.pid {
+        anyhow::ensure!(image::title(pid).is_some(), "there is no process {pid}: see ps");
+    }
+    let signals = Signals::catch()?;
+    let name = args.pid.map_or_else(|| "attach".to_owned(), |_| "attach".to_owned());
+    let path = args.tracing.output_path(&name, args.pid.unwrap_or_else(std::process::id));
+    let mut setup = tracing::setup(&args.tracing, path.clone(), Invoker::from_sudo()?)?;
+    setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
+    let mut session = setup.start()?;
+    tracing::place_libraries(&mut session, &args.tracing)?;
+    attach_running(&mut session, &args)?;
+    eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
+    let until = Until { child: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
+    let progress = tracing::Progress::new(true);
+    let end = drive::drive(&mut session, &until, &signals, |session| progress.update(session));
+    progress.done();
+    let summary = drive::finish(session, end?, None)?;
+    tracing::last_line(&path, summary);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Traces what runs already: a process with its descendants, or all that match and have a CUDA library mapped.
+fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
+    let (pids, _) = match args.pid {
+        Some(pid) => (tracer::attach::find::descendants(pid), ()),
+        None => (tracer::attach::find::running(), ()),
+    };
+    let matches = matcher(args.pattern.clone());
+    for pid in pids {
+        if args.pid.is_some() || matches(pid) {
+            session.attach(pid)?;
+        }
+    }
+    Ok(())
+}
+
+/// True for processes whose command line matches; never for ourselves.
+fn matcher(pattern: Option<Regex>) -> Matcher {
+    let own = std::process::id();
+    Box::new(move |pid| {
+        pid != own && pattern.as_ref().is_none_or(|p| image::title(pid).is_some_and(|title| p.is_match(&title)))
+    })
+}

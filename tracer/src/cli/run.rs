@@ -1,0 +1,90 @@
+//! `vramtrace run`.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
+
+use tracer::attach::{
+    spawn::{Held, exit_code},
+    user::Invoker,
+};
+use tracer::collect::drive::{self, End, Signals, Until};
+use tracer::trace::record::Outcome;
+
+use super::{options::Tracing, tracing};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  sudo vramtrace run -- python3 -m sglang.launch_server --model-path MODEL
+  sudo vramtrace run -o train.vrt --until 10m -- torchrun --nproc-per-node 8 train.py
+
+Under sudo the command runs as the user who called sudo, and the trace belongs to that user.
+The exit code is the command's own.";
+
+/// Start a command and trace it from its first instruction
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub(super) tracing: Tracing,
+
+    /// Run the command as root under sudo too, not as the user who called sudo
+    #[arg(long)]
+    pub(super) as_root: bool,
+
+    /// Command to run, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+/// Traces the command; gives its exit code.
+pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let invoker = Invoker::from_sudo()?;
+    let run_as = if args.as_root { None } else { invoker.as_ref() };
+    let signals = Signals::catch()?;
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let environment = run_as.map_or_else(|| environment.clone(), |user| user.environment(environment.clone()));
+    let mut child = Held::spawn(&args.command, &environment, run_as)?;
+    let shown = |text: &OsString| text.to_string_lossy().into_owned();
+    let name = args.command.first().map(shown).unwrap_or_default();
+    let path = args.tracing.output_path(&name, child.pid());
+    let mut setup = tracing::setup(&args.tracing, path.clone(), invoker)?;
+    setup.command = tracer::attach::image::scrub(args.command.iter().map(shown));
+    let mut session = setup.start()?;
+    tracing::place_libraries(&mut session, &args.tracing)?;
+    session.adopt(child.pid())?;
+    if args.tracing.verbose > 0 {
+        eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
+    }
+    child.release()?;
+    let until = Until {
+        child: Some((child.pid(), child.pidfd())),
+        limit: tracing::limit(&args.tracing),
+        last_process: false,
+    };
+    let end = drive::drive(&mut session, &until, &signals, |_| {});
+    // The child's end is known before the file is closed, whatever went wrong with the file.
+    let status = match end {
+        Ok(End::Child) => Some(child.wait()?),
+        _ => None,
+    };
+    let summary = drive::finish(session, end?, status.map(outcome))?;
+    tracing::last_line(&path, summary);
+    // Tracing is over; the command goes on and its exit code is still ours to give.
+    let status = match (status, end_of_tracing(&args.tracing)) {
+        (Some(status), _) => status,
+        (None, _) => child.wait()?,
+    };
+    Ok(ExitCode::from(u8::try_from(exit_code(status)).unwrap_or(u8::MAX)))
+}
+
+fn end_of_tracing(options: &Tracing) -> bool {
+    tracing::limit(options).is_some()
+}
+
+fn outcome(status: ExitStatus) -> Outcome {
+    match status.signal() {
+        Some(signal) => Outcome::Killed { signal },
+        None => Outcome::Exited { code: status.code().unwrap_or_default() },
+    }
+}

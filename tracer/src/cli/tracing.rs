@@ -1,0 +1,101 @@
+//! What `run` and `attach` share: set-up, progress, the last line.
+
+use std::{
+    io::IsTerminal as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tracer::{
+    attach::{check::preflight, find, kernel::DriverHook, user::Invoker},
+    collect::{
+        session::{Session, Summary},
+        setup::Setup,
+    },
+    report::bytes,
+};
+
+use super::options::{Switch, Tracing, Until};
+
+/// Where driver ioctls are read, for kernels and targets that the default does not suit: `libc`, `module`, `fuse` or
+/// `syscall`.
+const HOOK_ENV: &str = "VRAMTRACE_DRIVER_HOOK";
+
+/// Set-up for options, with rights checked first so that the error names the line to type.
+pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) -> anyhow::Result<Setup> {
+    preflight()?;
+    let hook = match std::env::var(HOOK_ENV) {
+        Ok(text) => text.parse().map_err(|e| anyhow::anyhow!("{HOOK_ENV}: {e}"))?,
+        Err(_) => DriverHook::Libc,
+    };
+    Ok(Setup {
+        output,
+        force: options.force,
+        owner,
+        hook,
+        stacks: options.native_stacks == Switch::On,
+        command: Vec::new(),
+        matcher: None,
+    })
+}
+
+/// Places probes in the libraries named with `--lib`, before anything runs.
+pub(super) fn place_libraries(session: &mut Session, options: &Tracing) -> anyhow::Result<()> {
+    for path in &options.libraries {
+        let library = find::at(path).with_context(|| format!("--lib {}", path.display()))?;
+        session.place_library(&library)?;
+    }
+    Ok(())
+}
+
+/// Longest time to trace, if it was limited.
+pub(super) const fn limit(options: &Tracing) -> Option<Duration> {
+    match options.until {
+        Until::Exit => None,
+        Until::Duration(duration) => Some(duration),
+    }
+}
+
+/// A line on the terminal that says what goes on; nothing where the target's own output shares it.
+pub(super) struct Progress(Option<(ProgressBar, Instant)>);
+
+impl Progress {
+    pub(super) fn new(shown: bool) -> Self {
+        Self((shown && std::io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            (ProgressBar::new_spinner().with_style(style), Instant::now())
+        }))
+    }
+
+    pub(super) fn update(&self, session: &Session) {
+        if let Some((bar, begun)) = &self.0 {
+            let (processes, seconds) = (session.live(), begun.elapsed().as_secs());
+            let (events, probes) = (session.count(), session.placed());
+            bar.set_message(format!(
+                "{seconds} s: {processes} processes, {probes} probes, {events} events (Ctrl-C ends tracing, not the target)"
+            ));
+            bar.tick();
+        }
+    }
+
+    pub(super) fn done(&self) {
+        if let Some((bar, _)) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The last line: where the file is and what opens it.
+pub(super) fn last_line(path: &Path, summary: Summary) {
+    let size = std::fs::metadata(path).map_or(0, |m| m.len());
+    let lost = if summary.lost == 0 { "none lost".to_owned() } else { format!("{} LOST", summary.lost) };
+    let running = match summary.running {
+        0 => String::new(),
+        1 => "; 1 traced process still runs".to_owned(),
+        n => format!("; {n} traced processes still run"),
+    };
+    let (shown, size, events) = (path.display(), bytes::human(size), summary.events);
+    eprintln!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");
+}

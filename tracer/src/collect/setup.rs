@@ -1,0 +1,124 @@
+//! From options to a session that is ready to trace.
+
+use std::path::PathBuf;
+
+use nix::sys::utsname::uname;
+use tracer_ebpf::Control;
+
+use super::{
+    clock,
+    ioctl::{self, Abi},
+    nvml::Sampler,
+    session::{Error, Matcher, Parts, Session},
+};
+use crate::{
+    attach::{
+        kernel::{DriverHook, Kernel, Options},
+        place::Placer,
+        user::Invoker,
+    },
+    probe,
+    trace::{
+        Writer,
+        record::{Header, MAJOR, MINOR, Record, Source},
+    },
+};
+
+/// Ring buffer size: a stack sample is 32 KiB, and some 2,000 may wait.
+const RING_BYTES: u32 = 1 << 26;
+/// UVM's map-external layout where the driver's version is unknown: that of all branches since 550.54.14.
+const UVM_MAP_TAIL: u32 = 9240;
+
+/// What to trace and where to write it.
+pub struct Setup {
+    /// Trace file.
+    pub output: PathBuf,
+    /// Replace an existing file.
+    pub force: bool,
+    /// Who owns the file.
+    pub owner: Option<Invoker>,
+    /// Where driver ioctls are read.
+    pub hook: DriverHook,
+    /// Copy user stacks.
+    pub stacks: bool,
+    /// Command line (`run`), or empty.
+    pub command: Vec<String>,
+    /// Which processes to trace as they load libcuda, beside those named (`attach`).
+    pub matcher: Option<Matcher>,
+}
+
+impl Setup {
+    /// Loads the kernel side, opens the file and writes its header.
+    ///
+    /// # Errors
+    /// Missing rights or kernel features, or a file that cannot be written.
+    pub fn start(self) -> Result<Session, Error> {
+        let (nvml, nvml_problem) = match Sampler::start() {
+            Ok(nvml) => (Some(nvml), None),
+            Err(problem) => (None, Some(problem)),
+        };
+        let driver = nvml.as_ref().and_then(|n| n.driver.clone()).or_else(loaded_driver);
+        let abi = driver.as_deref().map_or_else(Abi::default, Abi::of);
+        let kernel = Kernel::load(&Options {
+            ring_bytes: RING_BYTES,
+            stacks: self.stacks,
+            watch_all: self.matcher.is_some(),
+            uvm_map_tail: driver.as_deref().and_then(ioctl::uvm_map_tail).unwrap_or(UVM_MAP_TAIL),
+            hook: self.hook,
+            specs: probe::table().iter().map(probe::Probe::spec).collect(),
+            controls: controls(),
+        })?;
+        let (uid, gid) = self.owner.as_ref().map_or((None, None), |o| (Some(o.uid), Some(o.gid)));
+        let mut writer = match (uid, gid) {
+            (Some(uid), Some(gid)) => Writer::create_owned(&self.output, self.force, uid.as_raw(), gid.as_raw())?,
+            _ => Writer::create(&self.output, self.force)?,
+        };
+        writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone())))?;
+        let placer = Placer::new(self.hook);
+        let mut session = Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher })?;
+        if let Some(problem) = nvml_problem {
+            session.notice(problem)?;
+        }
+        if driver.is_none() {
+            session.notice("no NVIDIA driver is loaded: its requests cannot be decoded until its version is known")?;
+        }
+        // Most targets share our own libc and dynamic linker: probed now, they need not be held for it.
+        session.place(std::process::id(), false)?;
+        session.flush()?;
+        Ok(session)
+    }
+
+    fn header(&self, kernel: &Kernel, nvml: Option<&Sampler>, driver: Option<String>) -> Header {
+        let system = uname().ok();
+        let text = |part: Option<&std::ffi::OsStr>| part.map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+        Header {
+            format: "vramtrace".to_owned(),
+            major: MAJOR,
+            minor: MINOR,
+            tool: env!("CARGO_PKG_VERSION").to_owned(),
+            t: clock::monotonic_ns(),
+            unix_ns: clock::unix_ns(),
+            host: text(system.as_ref().map(|s| s.nodename())),
+            kernel: text(system.as_ref().map(|s| s.release())),
+            driver,
+            gpus: nvml.map(|n| n.gpus.clone()).unwrap_or_default(),
+            command: self.command.clone(),
+            ledger: Source::Ioctl,
+            hook: kernel.hook().to_string(),
+            probes: kernel.method().to_string(),
+            attached: self.command.is_empty(),
+        }
+    }
+}
+
+fn controls() -> Vec<(u32, Control)> {
+    let plain = (ioctl::CMD_GPU_GET_ID_INFO_V2, Control { fd: Control::NO_FD, tail: 0 });
+    let with_fd = ioctl::FD_CONTROLS.iter().map(|c| (c.cmd, Control { fd: c.fd, tail: c.tail }));
+    std::iter::once(plain).chain(with_fd).collect()
+}
+
+/// Version of the loaded driver, from where it works without NVML.
+fn loaded_driver() -> Option<String> {
+    let version = std::fs::read_to_string("/sys/module/nvidia/version").ok()?;
+    Some(version.trim().to_owned())
+}
