@@ -11,10 +11,7 @@ use super::{
     kernel::{DriverHook, Kernel, Point, Probes},
     plan::Plan,
 };
-use crate::{
-    probe,
-    trace::record,
-};
+use crate::{probe, trace::record};
 
 /// Largest dynamic linker read whole: glibc's is 0.2 MiB, musl's (with its libc) 0.7 MiB.
 const LINKER_BYTES: u64 = 16 << 20;

@@ -14,6 +14,7 @@ mod options;
 mod output;
 mod report;
 mod run;
+mod tracing;
 
 const EXAMPLES: &str = "\
 EXAMPLES:

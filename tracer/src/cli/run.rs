@@ -58,11 +58,8 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
     }
     child.release()?;
-    let until = Until {
-        child: Some((child.pid(), child.pidfd())),
-        limit: tracing::limit(&args.tracing),
-        last_process: false,
-    };
+    let until =
+        Until { child: Some((child.pid(), child.pidfd())), limit: tracing::limit(&args.tracing), last_process: false };
     let end = drive::drive(&mut session, &until, &signals, |_| {});
     // The child's end is known before the file is closed, whatever went wrong with the file.
     let status = match end {

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::maps::{self, Mapping};
 use super::{Found, Library, recognise_path};
-use crate::probe::Lib;
 
 /// Libraries of interest that a process maps now.
 #[must_use]

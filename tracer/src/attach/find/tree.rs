@@ -16,7 +16,9 @@ pub fn descendants(root: u32) -> Vec<u32> {
     let (mut tree, mut seen, mut next) = (vec![root], HashSet::from([root]), 0);
     while let Some(&pid) = tree.get(next) {
         next += 1;
-        tree.extend(parents.iter().filter(|(child, parent)| *parent == pid && seen.insert(*child)).map(|(child, _)| child));
+        tree.extend(
+            parents.iter().filter(|(child, parent)| *parent == pid && seen.insert(*child)).map(|(child, _)| child),
+        );
     }
     tree
 }
