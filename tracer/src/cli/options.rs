@@ -70,7 +70,6 @@ pub(crate) struct Tracing {
     pub(crate) verbose: u8,
 }
 
-#[expect(dead_code, reason = "run and attach take these up")]
 impl Tracing {
     /// The file to write: the one asked for, or `vramtrace.COMMAND.PID.vrt` in the current directory.
     pub(crate) fn output_path(&self, command: &str, pid: u32) -> PathBuf {

@@ -31,6 +31,6 @@ pub(super) struct Args {
 
 /// Traces the command; gives its exit code.
 pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let _ = (args.tracing, args.as_root, args.command);
+    let _ = (args.tracing.output_path("run", 0), args.as_root, args.command);
     anyhow::bail!("not built yet")
 }
