@@ -89,7 +89,7 @@ mod tests {
     use crate::report::text::tests::{exact_run, out_of_memory};
 
     fn svg(t: &TestBook) -> String {
-        String::from_utf8(render(&t.book, Path::new("/tmp/server.vrt"), Value::Live, At::End).unwrap()).unwrap()
+        String::from_utf8(render(&t.book, Path::new("/srv/server.vrt"), Value::Live, At::End).unwrap()).unwrap()
     }
 
     #[test]
