@@ -1,7 +1,7 @@
 //! The probe table against NVIDIA's own libraries and headers.
 //!
-//! `VRAMTRACE_REAL_LIBS` names a directory with the libraries of three CUDA runtimes, a driver library and the runtimes'
-//! headers; `cargo xtask test` fetches them. By hand:
+//! `VRAMTRACE_REAL_LIBS` names a directory with the libraries of three CUDA runtimes, a driver library and the
+//! runtimes' headers; `cargo xtask test` fetches them. By hand:
 //!
 //! - `cudart-11.8/libcudart.so.11.0` and `cudart-11.8/include/*.h` from the wheel `nvidia-cuda-runtime-cu11` 11.8.89,
 //! - `cudart-12.9/libcudart.so.12` and `include` from `nvidia-cuda-runtime-cu12` 12.9.79,
