@@ -61,11 +61,17 @@ pub fn image(pid: u32) -> io::Result<Image> {
     let argv = words(&read(pid, "cmdline")?);
     let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     Ok(Image {
-        argv: secret::arguments(&argv).iter().map(|argument| shorten(argument)).collect(),
+        argv: scrub(&argv),
         exe: exe.to_string_lossy().into_owned(),
         parent: parent(&fs::read_to_string(format!("/proc/{pid}/stat"))?).unwrap_or_default(),
         env: selected(&read(pid, "environ").unwrap_or_default()),
     })
+}
+
+/// A command line without secrets.
+#[must_use]
+pub fn scrub(argv: &[String]) -> Vec<String> {
+    secret::arguments(argv).iter().map(|argument| shorten(argument)).collect()
 }
 
 /// Title of a process as `ps` shows it: its command line, which `setproctitle` overwrites. `None` when it has none (a

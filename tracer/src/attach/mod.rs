@@ -1,9 +1,14 @@
 //! Finding libraries and symbols, following processes, placing probes; and what the host allows of it.
 
 pub mod check;
+pub mod elf;
+mod files;
+pub mod find;
 pub mod host;
 pub mod image;
 pub mod kernel;
+pub mod place;
+pub mod plan;
 mod secret;
 pub mod spawn;
 pub mod user;

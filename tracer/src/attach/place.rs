@@ -1,10 +1,6 @@
 //! Placing probes in what a process maps: libraries of the probe table, its libc, its dynamic linker.
 
-use std::{
-    collections::HashSet,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, io, path::Path};
 
 use object::{Object as _, ObjectSymbol as _};
 use tracer_ebpf::cookie;
@@ -15,10 +11,7 @@ use super::{
     kernel::{DriverHook, Kernel, Point, Probes},
     plan::Plan,
 };
-use crate::{
-    probe,
-    trace::record,
-};
+use crate::{probe, trace::record};
 
 /// Largest dynamic linker read whole: glibc's is 0.2 MiB, musl's (with its libc) 0.7 MiB.
 const LINKER_BYTES: u64 = 16 << 20;
@@ -28,6 +21,8 @@ const LINKER_BYTES: u64 = 16 << 20;
 pub struct Placer {
     hook: DriverHook,
     done: HashSet<(u64, u64)>,
+    /// Libcs (true) and dynamic linkers; musl's file is both.
+    parts: HashSet<(bool, u64, u64)>,
     libraries: u32,
 }
 
@@ -44,14 +39,14 @@ impl Placer {
     /// Nothing is placed yet.
     #[must_use]
     pub fn new(hook: DriverHook) -> Self {
-        Self { hook, done: HashSet::new(), libraries: 0 }
+        Self { hook, done: HashSet::new(), parts: HashSet::new(), libraries: 0 }
     }
 
     /// Places probes in all that process `pid` maps now and that has none yet. `late`: the process runs meanwhile.
     pub fn process(&mut self, kernel: &mut Kernel, pid: u32, late: bool) -> Placed {
         let mut placed = Placed::default();
         for file in find::runtime_of(pid) {
-            if self.done.insert((file.device, file.inode)) {
+            if self.parts.insert((file.part == find::Part::Libc, file.device, file.inode)) {
                 let result = match file.part {
                     find::Part::Linker => place_linker(kernel, &file.path),
                     find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, &file.path),
@@ -62,7 +57,7 @@ impl Placer {
                 }
             }
         }
-        for library in find::mapped_by(pid) {
+        for library in find::mapped_by(pid).libraries {
             self.library(kernel, &library, late, &mut placed);
         }
         placed
@@ -149,11 +144,3 @@ fn refuse(refused: Vec<(Point, String)>, meaning: &str) -> io::Result<()> {
         Some((_, why)) => Err(io::Error::other(format!("{why}: {meaning}"))),
     }
 }
-
-/// Path of process `pid`'s file `path`, openable from here.
-#[must_use]
-pub fn inside(pid: u32, path: &Path) -> PathBuf {
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
-    path.strip_prefix("/").map_or_else(|_| root.join(path), |rest| root.join(rest))
-}
-

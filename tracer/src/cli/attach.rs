@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use regex::Regex;
-use tracer::attach::{image, user::Invoker};
+use tracer::attach::{find, image, user::Invoker};
 use tracer::collect::{
     drive::{self, Signals, Until},
     session::{Matcher, Session},
 };
+use tracer::probe::Lib;
 
 use super::{options::Tracing, tracing};
 
@@ -41,8 +42,7 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::ensure!(image::title(pid).is_some(), "there is no process {pid}: see ps");
     }
     let signals = Signals::catch()?;
-    let name = args.pid.map_or_else(|| "attach".to_owned(), |_| "attach".to_owned());
-    let path = args.tracing.output_path(&name, args.pid.unwrap_or_else(std::process::id));
+    let path = args.tracing.output_path("attach", args.pid.unwrap_or_else(std::process::id));
     let mut setup = tracing::setup(&args.tracing, path.clone(), Invoker::from_sudo()?)?;
     setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
     let mut session = setup.start()?;
@@ -58,17 +58,16 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Traces what runs already: a process with its descendants, or all that match and have a CUDA library mapped.
+/// Traces what runs already: a process with its descendants, or all that match and map libcuda.
 fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
-    let (pids, _) = match args.pid {
-        Some(pid) => (tracer::attach::find::descendants(pid), ()),
-        None => (tracer::attach::find::running(), ()),
-    };
     let matches = matcher(args.pattern.clone());
+    let uses_cuda = |pid| find::mapped_by(pid).libraries.iter().any(|l| l.lib == Lib::Cuda);
+    let pids = match args.pid {
+        Some(pid) => find::descendants(pid),
+        None => find::processes().into_iter().filter(|&pid| matches(pid) && uses_cuda(pid)).collect(),
+    };
     for pid in pids {
-        if args.pid.is_some() || matches(pid) {
-            session.attach(pid)?;
-        }
+        session.attach(pid)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
 
 use tracer::attach::{
+    image,
     spawn::{Held, exit_code},
     user::Invoker,
 };
@@ -49,7 +50,7 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let name = args.command.first().map(shown).unwrap_or_default();
     let path = args.tracing.output_path(&name, child.pid());
     let mut setup = tracing::setup(&args.tracing, path.clone(), invoker)?;
-    setup.command = tracer::attach::image::scrub(args.command.iter().map(shown));
+    setup.command = image::scrub(&args.command.iter().map(shown).collect::<Vec<_>>());
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
     session.adopt(child.pid())?;
@@ -57,11 +58,8 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
     }
     child.release()?;
-    let until = Until {
-        child: Some((child.pid(), child.pidfd())),
-        limit: tracing::limit(&args.tracing),
-        last_process: false,
-    };
+    let until =
+        Until { child: Some((child.pid(), child.pidfd())), limit: tracing::limit(&args.tracing), last_process: false };
     let end = drive::drive(&mut session, &until, &signals, |_| {});
     // The child's end is known before the file is closed, whatever went wrong with the file.
     let status = match end {
@@ -71,15 +69,11 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let summary = drive::finish(session, end?, status.map(outcome))?;
     tracing::last_line(&path, summary);
     // Tracing is over; the command goes on and its exit code is still ours to give.
-    let status = match (status, end_of_tracing(&args.tracing)) {
-        (Some(status), _) => status,
-        (None, _) => child.wait()?,
+    let status = match status {
+        Some(status) => status,
+        None => child.wait()?,
     };
     Ok(ExitCode::from(u8::try_from(exit_code(status)).unwrap_or(u8::MAX)))
-}
-
-fn end_of_tracing(options: &Tracing) -> bool {
-    tracing::limit(options).is_some()
 }
 
 fn outcome(status: ExitStatus) -> Outcome {

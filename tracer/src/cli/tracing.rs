@@ -44,7 +44,7 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
 /// Places probes in the libraries named with `--lib`, before anything runs.
 pub(super) fn place_libraries(session: &mut Session, options: &Tracing) -> anyhow::Result<()> {
     for path in &options.libraries {
-        let library = find::at(path).with_context(|| format!("--lib {}", path.display()))?;
+        let library = find::named(path).context("--lib")?;
         session.place_library(&library)?;
     }
     Ok(())
@@ -64,7 +64,8 @@ pub(super) struct Progress(Option<(ProgressBar, Instant)>);
 impl Progress {
     pub(super) fn new(shown: bool) -> Self {
         Self((shown && std::io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            let style =
+                ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
             (ProgressBar::new_spinner().with_style(style), Instant::now())
         }))
     }
@@ -96,6 +97,6 @@ pub(super) fn last_line(path: &Path, summary: Summary) {
         1 => "; 1 traced process still runs".to_owned(),
         n => format!("; {n} traced processes still run"),
     };
-    let (shown, size, events) = (path.display(), bytes::human(size), summary.events);
+    let (shown, size, events) = (path.display(), bytes::format(size), summary.events);
     eprintln!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");
 }

@@ -6,7 +6,8 @@ use nix::time::{ClockId, clock_gettime};
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     // The clock exists on every Linux; a kernel without it could not run BPF.
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec().cast_unsigned() * 1_000_000_000 + t.tv_nsec().cast_unsigned())
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |t| t.tv_sec().cast_unsigned() * 1_000_000_000 + t.tv_nsec().cast_unsigned())
 }
 
 /// Wall clock, nanoseconds since the Unix epoch.

@@ -5,20 +5,28 @@ use tracer_ebpf::LOSSES;
 use crate::trace::record::{Loss, Record};
 
 /// Names by [`tracer_ebpf::Loss`].
-const NAMES: [&str; LOSSES] =
-    ["ring_full", "missed_return", "unknown_return", "too_deep", "unreadable_ioctl", "map_full", "unreadable_stack", "malformed"];
+const NAMES: [&str; LOSSES] = [
+    "ring_full",
+    "missed_return",
+    "unknown_return",
+    "too_deep",
+    "unreadable_ioctl",
+    "map_full",
+    "unreadable_stack",
+    "malformed",
+];
 /// Slot of records that this program could not read: no kernel counter uses it.
 const MALFORMED: usize = LOSSES - 1;
 
 /// What was reported so far.
 #[derive(Debug, Default)]
-pub struct Losses {
+pub(super) struct Losses {
     reported: [u64; LOSSES],
 }
 
 impl Losses {
     /// Records for what was lost since the last call.
-    pub fn update(&mut self, t: u64, counters: &[u64; LOSSES], malformed: u64) -> Vec<Record> {
+    pub(super) fn update(&mut self, t: u64, counters: &[u64; LOSSES], malformed: u64) -> Vec<Record> {
         let mut now = *counters;
         now[MALFORMED] = malformed;
         let mut records = Vec::new();
@@ -34,7 +42,7 @@ impl Losses {
 
     /// Lost events that could carry bytes.
     #[must_use]
-    pub fn events(&self) -> u64 {
+    pub(super) fn events(&self) -> u64 {
         let loss = |why: &str, count| Loss { t: 0, why: why.to_owned(), count };
         NAMES.iter().zip(self.reported).map(|(why, n)| loss(why, n)).filter(Loss::is_event).map(|l| l.count).sum()
     }

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
-use crate::{attach::image, trace::record::{Op, Process, Rm, Step}};
+use crate::{
+    attach::image,
+    trace::record::{Op, Process, Record, Rm, Step},
+};
 
 /// What is remembered of a process.
 #[derive(Debug, Default)]
@@ -14,51 +17,46 @@ struct Known {
 
 /// All traced processes.
 #[derive(Debug, Default)]
-pub struct Processes {
+pub(super) struct Processes {
     known: HashMap<u32, Known>,
 }
 
 impl Processes {
     /// True when `pid` is traced and lives.
     #[must_use]
-    pub fn contains(&self, pid: u32) -> bool {
+    pub(super) fn contains(&self, pid: u32) -> bool {
         self.known.contains_key(&pid)
     }
 
     /// Number of live traced processes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
     /// True when none is traced.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Ids of the live traced processes.
-    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.known.keys().copied()
-    }
-
     /// A process appeared: forked, or already there.
-    pub fn add(&mut self, pid: u32) {
+    pub(super) fn add(&mut self, pid: u32) {
         self.known.entry(pid).or_default();
     }
 
     /// A process executed a new image: its title is the new command line.
-    pub fn exec(&mut self, pid: u32) {
+    pub(super) fn exec(&mut self, pid: u32) {
         self.known.entry(pid).or_default().title = image::title(pid).unwrap_or_default();
     }
 
     /// A process is gone.
-    pub fn remove(&mut self, pid: u32) {
+    pub(super) fn remove(&mut self, pid: u32) {
         self.known.remove(&pid);
     }
 
     /// A driver request went through descriptor `fd`, whose open file has identity `file`.
-    pub fn uses(&mut self, pid: u32, fd: u32, file: u64) {
+    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64) {
         if fd == u32::MAX || file == 0 {
             return;
         }
@@ -71,8 +69,7 @@ impl Processes {
     }
 
     /// Looks at every process again: changed titles, and driver files closed since (libc's `ioctl` shows no close).
-    pub fn poll(&mut self, t: u64) -> Vec<crate::trace::record::Record> {
-        use crate::trace::record::Record;
+    pub(super) fn poll(&mut self, t: u64) -> Vec<Record> {
         let mut records = Vec::new();
         for (&pid, known) in &mut self.known {
             if let Some(title) = image::title(pid)

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     attach::{
-        image,
+        find, image,
         kernel::{self, Kernel},
         place::{Placed, Placer},
     },
@@ -191,6 +191,16 @@ impl Session {
         Ok(())
     }
 
+    /// Places probes in a library that nothing may map yet.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn place_library(&mut self, library: &find::Library) -> Result<(), Error> {
+        let mut placed = Placed::default();
+        self.placer.library(&mut self.kernel, library, false, &mut placed);
+        self.record_placed(placed)
+    }
+
     fn record_placed(&mut self, placed: Placed) -> Result<(), Error> {
         for mut library in placed.libraries {
             library.t = monotonic_ns();
@@ -325,7 +335,8 @@ impl Session {
         self.changed = Some(exit.header.time_ns);
         // wait(2) status: signal in the low 7 bits, else the exit code above them.
         let signal = (exit.value & 0x7f) as i32;
-        let (code, signal) = if signal == 0 { (Some((exit.value >> 8) as i32 & 0xff), None) } else { (None, Some(signal)) };
+        let (code, signal) =
+            if signal == 0 { (Some((exit.value >> 8) as i32 & 0xff), None) } else { (None, Some(signal)) };
         let step = Step::Exit { code, signal };
         Ok(self.writer.record(&Record::Process(Process { t: exit.header.time_ns, pid, step }))?)
     }
@@ -362,7 +373,8 @@ impl Session {
     pub fn wait(&self, others: &[std::os::fd::BorrowedFd<'_>], limit: Duration) -> Result<Vec<bool>, Error> {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let ring = self.events.as_fd();
-        let mut fds: Vec<_> = std::iter::once(&ring).chain(others).map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let mut fds: Vec<_> =
+            std::iter::once(&ring).chain(others).map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, limit) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -472,4 +484,3 @@ fn resume(header: &wire::Header) {
         let _ = kill(Pid::from_raw(header.tgid.cast_signed()), Signal::SIGCONT);
     }
 }
-

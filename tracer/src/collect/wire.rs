@@ -4,7 +4,7 @@ use bytemuck::Pod;
 use tracer_ebpf as wire;
 
 /// One record of the ring buffer.
-pub enum Event<'a> {
+pub(super) enum Event<'a> {
     /// A probed call returned.
     Call(wire::Call),
     /// A driver ioctl returned.
@@ -26,7 +26,7 @@ pub enum Event<'a> {
 impl<'a> Event<'a> {
     /// Reads a record; `None` when it is too short or of no known kind (the object and this program come from one build,
     /// so that is a bug, and counted).
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         Some(match pod::<wire::Header>(bytes)?.kind {
             wire::KIND_CALL => Self::Call(pod(bytes)?),
             wire::KIND_IOCTL => Self::Ioctl(Box::new(pod(bytes)?)),

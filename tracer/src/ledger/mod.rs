@@ -2,7 +2,308 @@
 //!
 //! A [`Book`] is computed from a trace's records. Its one table, [`Book::allocations`], has a row for each stretch of
 //! time in which a process owned a piece of physical memory on a GPU; every figure of every report is a sum over it.
+//!
+//! Bytes come from one layer alone: the resource manager's objects of class 0x40, which is what NVML adds up for a
+//! process ([`objects`]); or, where ioctls could not be read, the driver-API calls ([`fallback`]). All else labels them:
+//! what they are for ([`kind`]), which GPU is meant ([`gpus`]), what NVML said ([`samples`]).
 
+mod api;
+mod failure;
+mod fallback;
+mod gpus;
+mod kind;
+mod memory;
 pub mod model;
+mod objects;
+mod processes;
+pub mod query;
+mod rows;
+mod samples;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 pub use model::{Allocation, Book, Death, Failure, GpuRef, Kind, Owner, ProcessInfo, Sample};
+pub use query::{At, Peak, Timeline, Totals};
+
+use crate::trace::record::{Call, Frame, Header, Nvml, Op, Record, Rm, Source, Stack};
+use crate::trace::{Error, Reader};
+use rows::{Event, Place, Row, Rows};
+
+/// Builds a [`Book`] from records in the order of the trace.
+#[derive(Default)]
+pub struct Ledger {
+    book: Book,
+    processes: processes::Processes,
+    objects: objects::Objects,
+    fallback: fallback::Fallback,
+    rows: Rows,
+    gpus: gpus::Gpus,
+    failures: failure::Failures,
+    channels: kind::Channels,
+    unknown_frees: samples::UnknownFrees,
+    nvml: Vec<Nvml>,
+    notices: HashSet<String>,
+}
+
+impl Ledger {
+    /// An empty ledger.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next record.
+    pub fn push(&mut self, record: Record) {
+        match record {
+            Record::Header(header) => self.header(header),
+            Record::Library(library) => self.book.libraries.push(library),
+            Record::Process(step) => {
+                self.seen(step.t);
+                if let Some(process) = self.processes.step(step) {
+                    self.exit(process, false);
+                }
+            }
+            Record::Frame(frame) => self.frame(frame),
+            Record::Stack(stack) => self.stack(stack),
+            Record::Rm(rm) => self.rm(&rm),
+            Record::Call(call) => self.call(&call),
+            Record::Nvml(nvml) => {
+                self.seen(nvml.t);
+                for listed in &nvml.processes {
+                    if let Some(process) = self.processes.at(listed.pid, nvml.begin) {
+                        self.gpus.seen(process, &nvml.uuid);
+                    }
+                }
+                self.nvml.push(nvml);
+            }
+            Record::Loss(loss) => {
+                self.seen(loss.t);
+                self.lost(loss.why, loss.count);
+            }
+            Record::Notice(notice) => {
+                self.seen(notice.t);
+                self.notice(notice.text);
+            }
+            Record::Footer(footer) => {
+                self.seen(footer.t);
+                self.book.outcome = Some(footer.outcome);
+            }
+        }
+    }
+
+    fn seen(&mut self, t: u64) {
+        self.book.end = self.book.end.max(t);
+    }
+
+    fn lost(&mut self, why: String, count: u64) {
+        let sum = self.book.losses.entry(why).or_default();
+        *sum = sum.saturating_add(count);
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.notices.insert(text.clone()) {
+            self.book.notices.push(text);
+        }
+    }
+
+    fn header(&mut self, header: Header) {
+        self.seen(header.t);
+        self.gpus.list(&header.gpus);
+        self.book.header = header;
+    }
+
+    /// Frames and stacks are numbered in order of appearance, so that a number is an index.
+    fn frame(&mut self, frame: Frame) {
+        if frame.id as usize == self.book.frames.len() {
+            self.book.frames.push(frame);
+        } else {
+            self.notice("stack frames are out of order: some stacks are not shown".to_owned());
+        }
+    }
+
+    fn stack(&mut self, stack: Stack) {
+        let known = |&frame: &u32| (frame as usize) < self.book.frames.len();
+        if stack.id as usize == self.book.stacks.len() && stack.frames.iter().all(known) {
+            self.book.stacks.push(stack.frames);
+        } else {
+            self.notice("stacks are out of order: some are not shown".to_owned());
+        }
+    }
+
+    /// The time of an event, for the ledger: what comes after a process's exit is the driver taking back what the
+    /// process held when it began to die.
+    fn event_time(&self, process: usize, t: u64) -> (u64, Death) {
+        match self.processes.list[process].died {
+            Some(died) => (t.max(died.saturating_add(1)), Death::Reclaimed),
+            None => (t, Death::Freed),
+        }
+    }
+
+    fn exit(&mut self, process: usize, all: bool) {
+        let (t, death) = self.event_time(process, 0);
+        let event = Event { t, process, tid: 0, calls: &[], outer: 0, stack: None, death };
+        self.objects.exit(all, &event, &mut self.rows);
+        self.fallback.exit(&event, &mut self.rows);
+    }
+
+    fn rm(&mut self, rm: &Rm) {
+        self.seen(rm.t);
+        if self.book.header.ledger == Source::DriverApi {
+            return;
+        }
+        if let Op::Unknown { cmd, why } = &rm.op {
+            self.lost("undecoded_ioctl".to_owned(), 1);
+            self.notice(format!("driver requests {cmd:#x} were not decoded: {why}; memory they made is missing"));
+            return;
+        }
+        let process = self.processes.of(rm.pid, rm.t);
+        if rm.status != 0 {
+            if let Op::Alloc(alloc) = &rm.op
+                && alloc.class == objects::CLASS_MEMORY_LOCAL_USER
+            {
+                let place = self.objects.place(alloc.client, alloc.parent);
+                self.failures.request(rm, alloc, process, place);
+            }
+            return;
+        }
+        let (t, death) = self.event_time(process, rm.t);
+        let event = Event { t, process, tid: rm.tid, calls: &rm.calls, outer: rm.outer, stack: rm.stack, death };
+        self.apply(&rm.op, &event);
+    }
+
+    fn apply(&mut self, op: &Op, event: &Event<'_>) {
+        let Self { objects, rows, .. } = self;
+        match *op {
+            Op::Alloc(ref alloc) => {
+                objects.alloc(alloc, event, rows);
+                if event.calls.is_empty() && kind::is_channel(alloc.class) {
+                    self.channels.entry((event.process, event.tid)).or_default().push(event.t);
+                }
+            }
+            Op::Free { client, object } => {
+                if !objects.free(client, object, event, rows) {
+                    self.unknown_frees.entry(event.process).or_default().push(event.t);
+                }
+            }
+            Op::Dup { client, parent, object, source_client, source_object } => {
+                objects.dup((client, object), parent, (source_client, source_object), event, rows);
+            }
+            Op::Export { client, object, file, index } => objects.export((client, object), file, index, event, rows),
+            Op::Import { client, parent, object, file, index } => {
+                objects.import((client, object), parent, file, index, event, rows);
+            }
+            Op::Close { file } => objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows),
+            Op::RegisterVaspace { ref uuid, client, vaspace } => {
+                self.gpus.registered(objects.place(client, vaspace), client, uuid.clone());
+            }
+            Op::GpuId { gpu_id, instance } => self.gpus.id(instance, gpu_id),
+            // Addresses label; they own nothing.
+            Op::Map { .. } | Op::Unmap { .. } | Op::Unknown { .. } => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        self.seen(call.t);
+        let process = self.processes.of(call.pid, call.start.min(call.t));
+        self.failures.call(call, process);
+        if self.book.header.ledger == Source::DriverApi {
+            let (t, _) = self.event_time(process, call.t);
+            let calls = if call.inside.is_empty() {
+                vec![call.api.clone()]
+            } else {
+                vec![call.inside.clone(), call.api.clone()]
+            };
+            let (tid, outer, stack, death) = (call.tid, call.outer, call.stack, fallback::DEATH);
+            let event = Event { t, process, tid, calls: &calls, outer, stack, death };
+            self.fallback.call(call, &event, &mut self.rows);
+        }
+        if call.depth == 0 {
+            self.rows.returned(process, call.tid, call.outer, call.stack);
+        }
+    }
+
+    /// Closes the books.
+    #[must_use]
+    pub fn finish(mut self) -> Book {
+        for process in 0..self.processes.list.len() {
+            if self.processes.list[process].died.is_some() {
+                self.exit(process, true);
+            }
+        }
+        if self.fallback.unsized_calls > 0 {
+            let count = self.fallback.unsized_calls;
+            self.lost("unsized_allocation".to_owned(), count);
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        // A process that takes memory over when another's exit is settled does so before later events.
+        rows.gpu.sort_by_key(|row| row.allocation.born);
+        kind::classify(&mut rows.gpu, &self.channels);
+        self.arrange(&rows);
+        let Self { mut book, gpus, processes, nvml, .. } = self;
+        let place = |rows: Vec<Row>| -> Vec<Allocation> {
+            let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
+            rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
+        };
+        (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
+        let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
+        book.samples = samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, by_uuid);
+        book.allocations.sort_by_key(|a| a.born);
+        let used = used(&book.allocations);
+        book.failures = self.failures.finish(&nvml, |failed, process| {
+            let only = used.get(&process).copied().flatten();
+            let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;
+            Some((position, gpus.at(position)?.uuid.clone()))
+        });
+        book.processes = processes.list;
+        book.gpus = gpus.into_order();
+        book
+    }
+
+    /// Fixes the order of GPUs.
+    fn arrange(&mut self, rows: &Rows) {
+        let all = [&rows.gpu, &rows.host, &rows.imports].into_iter().flatten();
+        let owned = all.map(|row| (row.place, row.allocation.process));
+        let places: HashSet<(Place, usize)> = owned.chain(self.failures.places()).collect();
+        let sampled = samples::gpus(&self.nvml, &self.processes, |uuid| self.gpus.by_uuid(uuid, None));
+        let refs =
+            places.into_iter().map(|(place, process)| self.gpus.resolve(place, process)).chain(sampled).collect();
+        self.gpus.arrange(refs);
+    }
+}
+
+/// The GPU that each process has memory on, where it is one.
+fn used(allocations: &[Allocation]) -> BTreeMap<usize, Option<usize>> {
+    let mut used = BTreeMap::new();
+    for Allocation { process, gpu, .. } in allocations {
+        let known = used.entry(*process).or_insert(Some(*gpu));
+        if *known != Some(*gpu) {
+            *known = None;
+        }
+    }
+    used
+}
+
+impl Book {
+    /// Reads a trace file. One that is cut off or damaged gives what stands before; [`Book::outcome`] is `None` then, and
+    /// damage is a notice.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, is no trace, or is of a newer format.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let mut reader = Reader::open(path)?;
+        let mut ledger = Ledger::new();
+        for record in reader.by_ref() {
+            match record {
+                Ok(record) => ledger.push(record),
+                Err(damage) => ledger.notice(damage.to_string()),
+            }
+        }
+        let mut book = ledger.finish();
+        book.unknown_records = reader.unknown();
+        Ok(book)
+    }
+}
+
+#[cfg(test)]
+mod tests;

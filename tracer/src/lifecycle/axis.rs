@@ -71,7 +71,7 @@ impl FromStr for Axis {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|axis| axis.name() == text).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|axis| axis.name()).collect();
-            format!("`{text}` is no axis: choose from {}", names.join(", "))
+            format!("choose from {}", names.join(", "))
         })
     }
 }

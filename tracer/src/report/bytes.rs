@@ -71,7 +71,7 @@ mod tests {
         #[test]
         fn any_size_is_short_and_near(bytes: u64) {
             let text = format(bytes);
-            prop_assert!(text.len() <= 10, "{text}");
+            prop_assert!(text.len() <= 11, "{text}");
             let (number, unit) = text.split_once(' ').unwrap();
             let shift = UNITS.iter().position(|u| *u == unit).map_or(0, |n| 10 * (n + 1));
             let back = number.parse::<f64>().unwrap() * 2_f64.powi(shift as i32);

@@ -20,7 +20,7 @@ const UNITS: [(&str, u64); 8] = [
 ///
 /// A sentence that names what could not be read.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write it like 90, 1.5s, 850ms or 1m30s");
+    let wrong = || "write a duration like 90, 1.5s, 850ms or 1m30s".to_owned();
     let mut rest = text.trim();
     let mut total = 0_u64;
     let mut first = true;
@@ -34,7 +34,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let (_, size) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
         let nanos = number.parse::<f64>().map_err(|_| wrong())? * *size as f64;
         if !(0.0..9e18).contains(&nanos) {
-            return Err(format!("`{text}` is too long a time"));
+            return Err("too long a time".to_owned());
         }
         total = total.checked_add(nanos.round() as u64).ok_or_else(wrong)?;
         rest = tail;

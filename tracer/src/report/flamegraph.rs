@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::color::BasicPalette;
+use inferno::flamegraph::{self, Options, Palette};
 
 use super::folded::{self, Value};
 use super::query::{self, At};
@@ -47,6 +48,7 @@ pub fn render(book: &Book, name: &Path, value: Value, at: At) -> Result<Vec<u8>,
     options.name_type = "Frame:".to_owned();
     // Colours by name: equal frames look alike in the graphs of two runs.
     options.hash = true;
+    options.colors = Palette::Basic(BasicPalette::Mem);
     options.deterministic = true;
     options.image_width = Some(1600);
     let lines: Vec<String> = folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();

@@ -29,7 +29,7 @@ impl FromStr for Value {
             "live" => Ok(Self::Live),
             "peak" => Ok(Self::Peak),
             "allocated" => Ok(Self::Allocated),
-            other => Err(format!("`{other}` is no value: choose from live, peak, allocated")),
+            _ => Err("choose from live, peak, allocated".to_owned()),
         }
     }
 }

@@ -34,9 +34,9 @@ impl FromStr for At {
             "end" => Ok(Self::End),
             "peak" => Ok(Self::Peak),
             "oom" => Ok(Self::Oom),
-            time => clock::parse_duration(time).map(Self::Time).map_err(|_| {
-                format!("`{time}` is no moment: give end, peak, oom or a time since tracing began, like 12.5s")
-            }),
+            time => clock::parse_duration(time)
+                .map(Self::Time)
+                .map_err(|_| "give end, peak, oom or a time since tracing began, like 12.5s".to_owned()),
         }
     }
 }

@@ -227,7 +227,7 @@ pub struct Rm {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Driver's status (`NV_STATUS`, 0 = NV_OK); absent when 0. A failed operation has no effect.
+    /// Driver's status (`NV_STATUS`, 0 = `NV_OK`); absent when 0. A failed operation has no effect.
     #[serde(skip_serializing_if = "is_zero")]
     pub status: u32,
     /// Probed API calls in progress on the thread, outermost first.
@@ -486,7 +486,8 @@ pub struct NvmlProcess {
 pub struct Loss {
     /// When it was noticed.
     pub t: u64,
-    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`.
+    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`;
+    /// the ledger adds `undecoded_ioctl` and `unsized_allocation`.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -496,7 +497,7 @@ impl Loss {
     /// True when an event that could carry bytes is gone (a missing stack or label loses none).
     #[must_use]
     pub fn is_event(&self) -> bool {
-        matches!(self.why.as_str(), "ring_full" | "unreadable_ioctl")
+        matches!(self.why.as_str(), "ring_full" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation")
     }
 }
 

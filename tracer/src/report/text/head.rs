@@ -82,16 +82,25 @@ fn named<'a>(
 /// Where the trace comes from.
 pub(super) fn origin(summary: &Summary) -> String {
     let trace = &summary.trace;
-    let mut facts = vec![trace.host.clone(), format!("Linux {}", trace.kernel)];
+    let mut facts = vec![trace.host.clone()];
+    facts.extend((!trace.kernel.is_empty()).then(|| format!("Linux {}", trace.kernel)));
     facts.extend(trace.driver.as_ref().map(|driver| format!("NVIDIA driver {driver}")));
     facts.extend(gpus(summary));
     facts.retain(|fact| !fact.is_empty());
-    let when = format!("{}, for {}", clock::format_utc(trace.start_unix_ns), clock::format(trace.duration_ns));
-    let command =
-        if trace.command.is_empty() { "attached to running processes".to_owned() } else { trace.command.join(" ") };
+    let lasted = clock::format(trace.duration_ns);
+    // A file that breaks off within its header knows no date.
+    let when = match trace.start_unix_ns {
+        0 => format!("traced for {lasted}"),
+        began => format!("traced on {}, for {lasted}", clock::format_utc(began)),
+    };
+    let command = match (trace.command.as_slice(), trace.attached) {
+        ([], true) => "attached to running processes".to_owned(),
+        ([], false) => "unknown command".to_owned(),
+        (words, _) => words.join(" "),
+    };
     // A server's command line can be pages long; its beginning says which run this is.
     let command: String = command.chars().take(300).collect();
-    sentence(&command) + &sentence(&facts.join(" · ")) + &sentence(&when)
+    [command, facts.join(" · "), when].iter().filter(|line| !line.is_empty()).map(|line| sentence(line)).collect()
 }
 
 /// `2 × NVIDIA H200`, by name.

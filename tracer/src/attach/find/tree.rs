@@ -1,0 +1,46 @@
+//! Processes: which there are, and which come from which.
+
+use std::{collections::HashSet, fs};
+
+/// All process ids now.
+#[must_use]
+pub fn processes() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A process and its descendants now, parents before children.
+#[must_use]
+pub fn descendants(root: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = processes().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let (mut tree, mut seen, mut next) = (vec![root], HashSet::from([root]), 0);
+    while let Some(&pid) = tree.get(next) {
+        next += 1;
+        tree.extend(
+            parents.iter().filter(|(child, parent)| *parent == pid && seen.insert(*child)).map(|(child, _)| child),
+        );
+    }
+    tree
+}
+
+/// Parent of a process: field 4 of `/proc/PID/stat`, behind a name that may hold anything.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_found() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let tree = descendants(std::process::id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree[0], std::process::id());
+        assert!(tree.contains(&child.id()));
+        assert!(!tree.contains(&1));
+    }
+}

@@ -1,0 +1,106 @@
+//! The command line: a file a command.
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Parser, Subcommand};
+
+mod attach;
+mod check;
+mod export;
+mod flamegraph;
+mod open;
+mod options;
+mod output;
+mod report;
+mod run;
+mod tracing;
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  Trace a server from its first instruction, then see where its memory went:
+      sudo vramtrace run -o server.vrt -- python3 -m sglang.launch_server --model-path MODEL
+      vramtrace report server.vrt
+
+  It died of CUDA out of memory: what held the GPU at that moment?
+      vramtrace report server.vrt --at oom --by rank,kind,stack
+
+  Trace a server that already runs, for a minute:
+      sudo vramtrace attach --pid 4711 --until 1m -o server.vrt
+
+  A picture of all that was live at the peak:
+      vramtrace flamegraph server.vrt --value peak -o server.svg
+
+  What stands in the way of tracing on this machine?
+      vramtrace check";
+
+/// Shows where every byte of GPU memory went in an unmodified CUDA server
+///
+/// vramtrace follows the CUDA API and the driver's own requests with eBPF. The server is neither changed nor restarted
+/// with other settings, and what a report sums up is what NVML counts, to the byte.
+#[derive(Debug, Parser)]
+#[command(name = "vramtrace", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Attach(attach::Args),
+    Report(report::Args),
+    Flamegraph(flamegraph::Args),
+    Export(export::Args),
+    Check(check::Args),
+}
+
+/// Runs the command line. Exit codes: the target's own for `run`; 2 for bad usage; 1 for a failure of ours.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+        hint_at_command(&mut error);
+        error.exit()
+    });
+    let result = match cli.command {
+        Command::Run(args) => run::execute(args),
+        Command::Attach(args) => attach::execute(args),
+        Command::Report(args) => report::execute(args),
+        Command::Flamegraph(args) => flamegraph::execute(args),
+        Command::Export(args) => export::execute(args),
+        Command::Check(args) => check::execute(args),
+    };
+    result.unwrap_or_else(|error| {
+        // Whoever reads our output has enough of it (`vramtrace report … | head`): that is no failure.
+        if output::is_broken_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("vramtrace: {}", one_line(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// `vramtrace run python3 …`: says that the command goes after `--`.
+fn hint_at_command(error: &mut clap::Error) {
+    let takes_command = matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("-- "));
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return };
+    if takes_command && error.kind() == ErrorKind::UnknownArgument && !argument.starts_with('-') {
+        let hint = format!("the command to run goes after `--`: -- {argument} …");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+}
+
+/// The error and its causes on one line, safe for a terminal.
+fn one_line(error: &anyhow::Error) -> String {
+    tracer::report::text::plain::plain(&format!("{error:#}").replace('\n', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

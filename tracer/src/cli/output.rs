@@ -1,0 +1,113 @@
+//! Writing what a command made: to standard output or to a new file.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+
+/// Writes `content` to standard output.
+pub(super) fn to_stdout(content: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(content).and_then(|()| stdout.flush()).context("cannot write to standard output")
+}
+
+/// True when the reader of a pipe went away.
+pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// Writes `content` to the file `path`. A file that exists is replaced only with `force`, and only when it is a regular
+/// file; symbolic links are not followed. Under sudo the file belongs to the invoking user.
+pub(super) fn to_file(path: &Path, content: &[u8], force: bool) -> anyhow::Result<()> {
+    let mut file = create(path, force)?;
+    file.write_all(content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn create(path: &Path, force: bool) -> anyhow::Result<File> {
+    let shown = path.display();
+    let open = |new: bool| {
+        OpenOptions::new().write(true).create_new(new).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY).open(path)
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot write {shown}")),
+        // `-o /dev/null` and named pipes hold nothing that could be lost.
+        Ok(found) if found.file_type().is_char_device() || found.file_type().is_fifo() => {
+            return open(false).with_context(|| format!("cannot write {shown}"));
+        }
+        Ok(found) if found.is_symlink() => {
+            bail!(
+                "{shown} is a symbolic link and links are not followed; name the file itself, or - for standard output"
+            )
+        }
+        Ok(found) if !found.is_file() => bail!("{shown} exists and is no regular file; name another file"),
+        Ok(_) if !force => bail!("{shown} exists; add --force to replace it, or name another file"),
+        // Removed and made anew: another name of the same file keeps its content.
+        Ok(_) => fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?,
+    }
+    let file = open(true).with_context(|| format!("cannot create {shown}"))?;
+    if let Some((uid, gid)) = invoking_user() {
+        fchown(&file, Some(uid), Some(gid)).with_context(|| format!("cannot give {shown} to user {uid}"))?;
+    }
+    Ok(file)
+}
+
+/// Who called sudo, if somebody did.
+fn invoking_user() -> Option<(u32, u32)> {
+    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    nix::unistd::geteuid().is_root().then(|| Some((id("SUDO_UID")?, id("SUDO_GID")?)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn files_are_made_and_replaced_only_by_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.svg");
+        to_file(&path, b"one", false).unwrap();
+        let error = to_file(&path, b"two", false).unwrap_err();
+        assert!(error.to_string().contains("--force"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"one");
+        to_file(&path, b"two", true).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+    }
+
+    #[test]
+    fn links_and_directories_are_left_alone_even_by_force() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("precious"), directory.path().join("out.svg"));
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &link).unwrap();
+        assert!(to_file(&link, b"x", true).is_err());
+        assert!(to_file(directory.path(), b"x", true).is_err());
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn replacing_a_file_leaves_its_other_name_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("out.svg"), directory.path().join("other"));
+        fs::write(&path, "precious").unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        to_file(&path, b"new", true).unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn devices_may_be_written() {
+        to_file(Path::new("/dev/null"), b"x", false).unwrap();
+    }
+
+    #[test]
+    fn a_closed_pipe_is_told_from_other_errors() {
+        let error = |kind| anyhow::Error::from(io::Error::from(kind)).context("cannot write");
+        assert!(is_broken_pipe(&error(io::ErrorKind::BrokenPipe)));
+        assert!(!is_broken_pipe(&error(io::ErrorKind::StorageFull)));
+    }
+}

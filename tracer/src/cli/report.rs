@@ -1,0 +1,77 @@
+//! `vramtrace report`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tracer::lifecycle::Axis;
+use tracer::report::text::{self, Style};
+use tracer::report::{At, Query, Summary, json};
+
+use super::{open, output};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  vramtrace report server.vrt
+  vramtrace report server.vrt --at oom --by rank,kind,stack
+  vramtrace report server.vrt --at 12.5s --by device,owner
+  vramtrace report server.vrt --format json | jq '.processes[].devices[] | [.label, .live_bytes]'";
+
+/// Show where the memory of a trace went
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Trace to read
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Divide memory by these, outermost first: phase, rank, kind, owner, role, device, stack, process, api
+    #[arg(long, value_name = "AXIS,…", value_delimiter = ',', default_value = "rank,device,kind")]
+    by: Vec<Axis>,
+
+    /// Moment to look at: end (for a process that exited: just before), peak, oom, or a time since tracing began
+    #[arg(long, value_name = "end|peak|oom|TIME", default_value = "end")]
+    at: At,
+
+    /// Output format
+    #[arg(long, value_name = "text|json", default_value = "text", hide_possible_values = true)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Prints the report of each file, one after the other.
+pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let mut by: Vec<Axis> = Vec::new();
+    for axis in args.by {
+        if !by.contains(&axis) {
+            by.push(axis);
+        }
+    }
+    let query = Query { by, at: args.at };
+    for (n, path) in args.files.iter().enumerate() {
+        let book = open::book(path)?;
+        let summary = Summary::new(&book, &query).with_context(|| path.display().to_string())?;
+        let text = match args.format {
+            Format::Text => text::render(&summary, &path.to_string_lossy(), style()),
+            Format::Json => json::render(&summary),
+        };
+        if n > 0 && args.format == Format::Text {
+            output::to_stdout(b"\n")?;
+        }
+        output::to_stdout(text.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Colours on a terminal, unless NO_COLOR (<https://no-color.org>) is set to anything.
+fn style() -> Style {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Style { color: std::io::stdout().is_terminal() && !refused }
+}

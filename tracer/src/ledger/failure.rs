@@ -1,0 +1,169 @@
+//! Calls and requests that failed.
+
+use std::collections::HashMap;
+
+use super::rows::Place;
+use super::{Failure, api};
+use crate::trace::record::{Alloc, Call, Nvml, Rm};
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation`.
+const CUDA_OUT_OF_MEMORY: i64 = 2;
+/// `NV_ERR_NO_MEMORY` (`nvstatuscodes.h`).
+const NO_MEMORY: u32 = 0x51;
+/// `NV_ERR_INSUFFICIENT_RESOURCES`: some allocation paths say that instead.
+const INSUFFICIENT_RESOURCES: u32 = 0x1a;
+
+/// A failure whose GPU and free bytes are settled at the end.
+pub(super) struct Draft {
+    failure: Failure,
+    place: Option<Place>,
+    reading: Option<(u64, u64)>,
+}
+
+/// What failed inside an outermost call that has not returned.
+#[derive(Default)]
+struct Pending {
+    outer: u64,
+    t: u64,
+    api: String,
+    requested: Option<u64>,
+    place: Option<Place>,
+    result: i64,
+    stack: Option<u32>,
+    out_of_memory: bool,
+}
+
+/// Collects failures: one an outermost call, however often it retried inside.
+#[derive(Default)]
+pub(super) struct Failures {
+    drafts: Vec<Draft>,
+    pending: HashMap<(usize, u32), Pending>,
+    readings: HashMap<usize, (u64, u64)>,
+}
+
+impl Failures {
+    /// The driver refused video memory.
+    pub(super) fn request(&mut self, rm: &Rm, alloc: &Alloc, process: usize, place: Place) {
+        let requested = alloc.requested.or(alloc.size);
+        let out_of_memory = matches!(rm.status, NO_MEMORY | INSUFFICIENT_RESOURCES);
+        let new = Pending {
+            outer: rm.outer,
+            t: rm.t,
+            api: rm.calls.first().cloned().unwrap_or_else(|| "request to the driver outside any probed call".into()),
+            requested,
+            place: Some(place),
+            result: i64::from(rm.status),
+            stack: rm.stack,
+            out_of_memory,
+        };
+        if rm.calls.is_empty() {
+            self.add(process, new);
+        } else {
+            self.remember(process, rm.tid, new);
+        }
+    }
+
+    /// A call returned, well or not.
+    pub(super) fn call(&mut self, call: &Call, process: usize) {
+        if let (0, Some(free)) = (call.result, call.free) {
+            self.readings.insert(process, (call.t, free));
+        }
+        if call.result != 0 && (api::find(&call.api).is_some_and(|api| api.allocates)) {
+            let new = Pending {
+                outer: call.outer,
+                t: call.t,
+                api: call.api.clone(),
+                requested: call.size,
+                place: None,
+                result: call.result,
+                stack: call.stack,
+                out_of_memory: is_cuda(&call.api) && call.result == CUDA_OUT_OF_MEMORY,
+            };
+            self.remember(process, call.tid, new);
+        }
+        if call.depth == 0 {
+            self.returned(call, process);
+        }
+    }
+
+    /// Keeps the first failure inside an outermost call, completed by later ones.
+    fn remember(&mut self, process: usize, tid: u32, new: Pending) {
+        let pending = self.pending.entry((process, tid)).or_default();
+        if pending.outer != new.outer || pending.api.is_empty() {
+            let old = std::mem::replace(pending, new);
+            // The call around it never returned to us (killed, or its return was missed).
+            if !old.api.is_empty() {
+                self.add(process, old);
+            }
+            return;
+        }
+        pending.requested = new.requested.or(pending.requested);
+        pending.place = pending.place.or(new.place);
+        pending.stack = pending.stack.or(new.stack);
+        pending.out_of_memory |= new.out_of_memory;
+    }
+
+    /// The outermost call returned: what failed inside is its failure, or was mended by a retry.
+    fn returned(&mut self, call: &Call, process: usize) {
+        let key = (process, call.tid);
+        if self.pending.is_empty() || self.pending.get(&key).is_none_or(|p| p.outer != call.outer) {
+            return;
+        }
+        let Some(inside) = self.pending.remove(&key) else { return };
+        if call.result != 0 {
+            let stack = call.stack.or(inside.stack);
+            let (api, result) = (call.api.clone(), call.result);
+            self.add(process, Pending { t: call.t, api, result, stack, ..inside });
+        }
+    }
+
+    fn add(&mut self, process: usize, p: Pending) {
+        let Pending { t, api, requested, place, result, stack, out_of_memory, .. } = p;
+        let failure = Failure { t, process, api, result, requested, free: None, gpu: None, stack, out_of_memory };
+        let reading = self.readings.get(&process).copied();
+        self.drafts.push(Draft { failure, place, reading });
+    }
+
+    /// GPUs that failures name, with their processes.
+    pub(super) fn places(&self) -> impl Iterator<Item = (Place, usize)> {
+        let drafts = self.drafts.iter().map(|draft| (draft.place, draft.failure.process));
+        let pending = self.pending.iter().map(|(&(process, _), pending)| (pending.place, process));
+        drafts.chain(pending).filter_map(|(place, process)| Some((place?, process)))
+    }
+
+    /// All failures in order of time. `locate` gives the GPU and its UUID.
+    pub(super) fn finish(
+        mut self,
+        nvml: &[Nvml],
+        locate: impl Fn(Option<Place>, usize) -> Option<(usize, String)>,
+    ) -> Vec<Failure> {
+        let open: Vec<_> = self.pending.drain().filter(|(_, p)| !p.api.is_empty()).collect();
+        for ((process, _), pending) in open {
+            self.add(process, pending);
+        }
+        let mut failures: Vec<Failure> = self
+            .drafts
+            .into_iter()
+            .map(|Draft { mut failure, place, reading }| {
+                let gpu = locate(place, failure.process);
+                let sampled = gpu.as_ref().and_then(|(_, uuid)| nearest(nvml, uuid, failure.t));
+                let near = [sampled, reading].into_iter().flatten().min_by_key(|(t, _)| t.abs_diff(failure.t));
+                failure.free = near.map(|(_, free)| free);
+                failure.gpu = gpu.map(|(index, _)| index);
+                failure
+            })
+            .collect();
+        failures.sort_by_key(|f| (f.t, f.process));
+        failures
+    }
+}
+
+/// Free bytes of a GPU in the sample nearest in time.
+fn nearest(nvml: &[Nvml], uuid: &str, t: u64) -> Option<(u64, u64)> {
+    let of_gpu = nvml.iter().filter(|sample| sample.uuid == uuid);
+    of_gpu.min_by_key(|sample| sample.t.abs_diff(t)).map(|sample| (sample.t, sample.free))
+}
+
+fn is_cuda(name: &str) -> bool {
+    name.starts_with("cu")
+}

@@ -1,0 +1,165 @@
+//! What memory is for, and why we think so.
+//!
+//! Evidence comes from the names of the API calls around a request. Where none decides (a kernel launch, a library's
+//! set-up), structure does: what was freed just before, what else the thread made around it. Seen on an H200, driver 580:
+//! a launch that needs more local memory frees the old pool and makes a larger one; a stream's first use makes some thirty
+//! smallest objects within milliseconds, for its channels; code comes in smallest objects, a few a launch.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::rows::{Place, Row};
+use super::{Allocation, Kind, Owner, api};
+
+/// A larger pool follows the old one's free within this time, nanoseconds.
+const REPLACED_WITHIN: u64 = 50_000_000;
+/// Members of a burst follow each other within this time, nanoseconds.
+const BURST_GAP: u64 = 5_000_000;
+/// Fewest members of a burst: a launch makes one or two objects for code, a stream over thirty for channels.
+const BURST: usize = 8;
+/// A channel object tells of memory this close in time, nanoseconds.
+const CHANNEL_WITHIN: u64 = 10_000_000;
+
+/// `KEPLER_CHANNEL_GROUP_A`.
+const CLASS_CHANNEL_GROUP: u32 = 0xa06c;
+
+/// True for classes of channels: the group, and the GPFIFO of each generation (0xc36f Volta … 0xc96f Blackwell).
+pub(super) fn is_channel(class: u32) -> bool {
+    class == CLASS_CHANNEL_GROUP || (class > 0xa000 && class & 0xff == 0x6f)
+}
+
+/// Where and when channel objects were made: process and thread → times.
+pub(super) type Channels = HashMap<(usize, u32), Vec<u64>>;
+
+/// Gives each row its kind, evidence and owner. Rows stand in order of birth.
+pub(super) fn classify(rows: &mut [Row], channels: &Channels) {
+    let first = first_calls(rows);
+    let smallest = smallest(rows);
+    let burst = bursts(rows, &smallest);
+    let mut replaced = Replaced::default();
+    for (i, row) in rows.iter_mut().enumerate() {
+        let by_call = by_call(row, &first);
+        let is_small = smallest.get(&row.allocation.process) == Some(&row.allocation.bytes);
+        let decided = if row.allocation.kind != Kind::Other {
+            None
+        } else if by_call.is_none_or(|(kind, _)| kind == Kind::GraphExec) && replaced.by(row) {
+            Some((Kind::LocalMemory, "replaces local memory freed just before"))
+        } else {
+            by_call.or_else(|| by_structure(row, is_small, burst[i], channels))
+        };
+        if let Some((kind, evidence)) = decided {
+            (row.allocation.kind, row.allocation.evidence) = (kind, evidence);
+        } else if row.allocation.kind == Kind::Other {
+            row.allocation.evidence = "no probed call, no pattern";
+        }
+        row.allocation.owner = owner(row.allocation.kind);
+        replaced.watch(row);
+    }
+}
+
+fn owner(kind: Kind) -> Owner {
+    let driver = matches!(kind, Kind::Context | Kind::Module | Kind::LocalMemory | Kind::Channel);
+    Owner(Cow::Borrowed(if driver { "driver" } else { "unknown" }))
+}
+
+/// For each process and GPU, the first call that made memory there.
+type FirstCalls = BTreeMap<(usize, Place), (u32, u64)>;
+
+fn first_calls(rows: &[Row]) -> FirstCalls {
+    let mut first = FirstCalls::new();
+    for row in rows.iter().filter(|row| !row.allocation.calls.is_empty()) {
+        let key = (row.allocation.process, row.place);
+        first.entry(key).or_insert((row.allocation.tid, row.outer));
+    }
+    first
+}
+
+/// What the calls around say: context creation anywhere, else the innermost that tells.
+fn by_call(row: &Row, first: &FirstCalls) -> Option<(Kind, &'static str)> {
+    let allocation = &row.allocation;
+    if allocation.calls.iter().any(|name| api::makes_context(name)) {
+        return Some((Kind::Context, "inside context creation"));
+    }
+    let told = allocation.calls.iter().rev().find_map(|name| Some((name, api::find(name)?)));
+    // Some runtimes create the context through private driver entry points. Its objects then stand directly inside the
+    // first runtime call, where an allocation proper stands inside the driver call nested in it.
+    let innermost_is_runtime = allocation.calls.last().is_some_and(|name| api::is_runtime(name));
+    let is_first = first.get(&(allocation.process, row.place)) == Some(&(allocation.tid, row.outer));
+    if innermost_is_runtime && is_first {
+        return Some((Kind::Context, "directly inside the process's first runtime call"));
+    }
+    told.and_then(|(_, api)| Some((api.kind?, api.evidence)))
+}
+
+fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) -> Option<(Kind, &'static str)> {
+    let allocation = &row.allocation;
+    let times = channels.get(&(allocation.process, allocation.tid)).map_or(&[][..], Vec::as_slice);
+    let after = times.partition_point(|&t| t.saturating_add(CHANNEL_WITHIN) < allocation.born);
+    if times.get(after).is_some_and(|&t| t <= allocation.born.saturating_add(CHANNEL_WITHIN)) {
+        Some((Kind::Channel, "beside a channel made on the same thread"))
+    } else if in_burst {
+        Some((Kind::Channel, "in a burst of smallest objects, as a stream's first use makes"))
+    } else if is_small && allocation.calls.is_empty() {
+        Some((Kind::Module, "a smallest object outside any probed call, as a launch makes for code"))
+    } else if is_small {
+        Some((Kind::Module, "a smallest object inside a call that allocates nothing itself"))
+    } else {
+        None
+    }
+}
+
+/// Size of the smallest object of each process: the driver's unit of suballocation.
+fn smallest(rows: &[Row]) -> HashMap<usize, u64> {
+    let mut smallest = HashMap::new();
+    for Row { allocation, .. } in rows {
+        let least = smallest.entry(allocation.process).or_insert(allocation.bytes);
+        *least = allocation.bytes.min(*least);
+    }
+    smallest
+}
+
+/// Which rows are part of a burst: smallest objects outside any call, close together on one thread.
+fn bursts(rows: &[Row], smallest: &HashMap<usize, u64>) -> Vec<bool> {
+    let mut threads: HashMap<(usize, u32), Vec<usize>> = HashMap::new();
+    for (i, Row { allocation, .. }) in rows.iter().enumerate() {
+        if allocation.calls.is_empty() && smallest.get(&allocation.process) == Some(&allocation.bytes) {
+            threads.entry((allocation.process, allocation.tid)).or_default().push(i);
+        }
+    }
+    let mut burst = vec![false; rows.len()];
+    for members in threads.values() {
+        let close = |a: &usize, b: &usize| rows[*b].allocation.born - rows[*a].allocation.born <= BURST_GAP;
+        for group in members.chunk_by(close).filter(|group| group.len() >= BURST) {
+            for &i in group {
+                burst[i] = true;
+            }
+        }
+    }
+    burst
+}
+
+/// Local memory that ended: process, time, bytes.
+#[derive(Default)]
+struct Replaced {
+    ended: BTreeSet<(usize, u64, u64)>,
+}
+
+impl Replaced {
+    /// Notes the end of a row that is, or holds, local memory: the pool is the context's largest part.
+    fn watch(&mut self, row: &Row) {
+        let allocation = &row.allocation;
+        if let (Kind::Context | Kind::LocalMemory, Some((died, _))) = (allocation.kind, allocation.died) {
+            self.ended.insert((allocation.process, died, allocation.bytes));
+        }
+    }
+
+    /// True when the row takes the place of one that ended just before, and is larger.
+    fn by(&self, row: &Row) -> bool {
+        let Allocation { process, born, bytes, .. } = row.allocation;
+        let recent = (process, born.saturating_sub(REPLACED_WITHIN), 0)..=(process, born, u64::MAX);
+        self.ended.range(recent).any(|&(_, _, old)| old < bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;

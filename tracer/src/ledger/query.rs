@@ -1,0 +1,166 @@
+//! Questions to a [`Book`].
+
+use std::collections::BTreeMap;
+
+use super::{Allocation, Book};
+
+/// The moment of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The last moment before each process began to die, or the end of the trace.
+    End,
+    /// For each process and GPU, when it held most there.
+    Peak,
+    /// When the first call failed for want of memory; the end where none did.
+    Oom,
+    /// A time of the trace's clock, nanoseconds.
+    Time(u64),
+}
+
+/// Most bytes held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// When first reached.
+    pub t: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Sums over a group of allocations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes live at the snapshot.
+    pub live: u64,
+    /// Most bytes that the group held at once, at any time.
+    pub peak: u64,
+    /// Bytes ever allocated.
+    pub allocated: u64,
+    /// Allocations live at the snapshot.
+    pub live_count: u64,
+    /// Allocations ever made.
+    pub count: u64,
+}
+
+/// Live bytes over time.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    times: Vec<u64>,
+    live: Vec<u64>,
+}
+
+impl Timeline {
+    /// Of the given allocations.
+    pub fn of<'a>(allocations: impl IntoIterator<Item = &'a Allocation>) -> Self {
+        let mut events: Vec<(u64, i128)> = Vec::new();
+        for allocation in allocations {
+            events.push((allocation.born, i128::from(allocation.bytes)));
+            if let Some((died, _)) = allocation.died {
+                events.push((died, -i128::from(allocation.bytes)));
+            }
+        }
+        events.sort_unstable();
+        let mut timeline = Self::default();
+        let mut live = 0i128;
+        for group in events.chunk_by(|a, b| a.0 == b.0) {
+            live += group.iter().map(|e| e.1).sum::<i128>();
+            timeline.times.push(group[0].0);
+            timeline.live.push(u64::try_from(live.max(0)).unwrap_or(u64::MAX));
+        }
+        timeline
+    }
+
+    /// Bytes live at `t`.
+    #[must_use]
+    pub fn at(&self, t: u64) -> u64 {
+        match self.times.partition_point(|&time| time <= t) {
+            0 => 0,
+            n => self.live[n - 1],
+        }
+    }
+
+    /// Most bytes live.
+    #[must_use]
+    pub fn peak(&self) -> Peak {
+        let mut peak = Peak::default();
+        for (&t, &bytes) in self.times.iter().zip(&self.live) {
+            if bytes > peak.bytes {
+                peak = Peak { t, bytes };
+            }
+        }
+        peak
+    }
+
+    /// True when something changed from `from` to `to`, both included.
+    #[must_use]
+    pub fn changes(&self, from: u64, to: u64) -> bool {
+        let first = self.times.partition_point(|&time| time < from);
+        self.times.get(first).is_some_and(|&time| time <= to)
+    }
+}
+
+impl Book {
+    /// Bytes live at `t` among the allocations that `filter` lets through.
+    pub fn live_at(&self, t: u64, filter: impl Fn(&Allocation) -> bool) -> u64 {
+        self.allocations.iter().filter(|a| a.live_at(t) && filter(a)).fold(0, |sum, a| sum.saturating_add(a.bytes))
+    }
+
+    /// The last moment of a process before it began to die, or the end of the trace.
+    #[must_use]
+    pub fn end_of(&self, process: usize) -> u64 {
+        self.processes.get(process).and_then(|p| p.died).unwrap_or(self.end)
+    }
+
+    /// Live bytes over time for each process and GPU, by their indices.
+    #[must_use]
+    pub fn timelines(&self) -> BTreeMap<(usize, usize), Timeline> {
+        let mut groups: BTreeMap<(usize, usize), Vec<&Allocation>> = BTreeMap::new();
+        for allocation in &self.allocations {
+            groups.entry((allocation.process, allocation.gpu)).or_default().push(allocation);
+        }
+        groups.into_iter().map(|(key, group)| (key, Timeline::of(group))).collect()
+    }
+
+    /// Most bytes that each process held on each GPU, and when.
+    #[must_use]
+    pub fn peaks(&self) -> BTreeMap<(usize, usize), Peak> {
+        self.timelines().into_iter().map(|(key, timeline)| (key, timeline.peak())).collect()
+    }
+
+    /// When the first call failed for want of memory.
+    #[must_use]
+    pub fn oom(&self) -> Option<u64> {
+        self.failures.iter().find(|f| f.out_of_memory).map(|f| f.t)
+    }
+
+    /// The moment that `at` means for a process and GPU; `peaks` from [`peaks`](Self::peaks).
+    fn moment(&self, at: At, place: (usize, usize), peaks: &BTreeMap<(usize, usize), Peak>) -> u64 {
+        match (at, self.oom()) {
+            (At::Time(t), _) | (At::Oom, Some(t)) => t,
+            (At::Peak, _) => peaks.get(&place).map_or(self.end, |peak| peak.t),
+            (At::End, _) | (At::Oom, None) => self.end_of(place.0),
+        }
+    }
+
+    /// Sums by a key of your choice: every allocation counts in exactly one group.
+    ///
+    /// Memory that changed hands ([`Kind::IpcImport`](super::Kind::IpcImport)) counts as allocated by both processes.
+    pub fn group_by<K: Ord>(&self, at: At, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Totals> {
+        let peaks = if at == At::Peak { self.peaks() } else { BTreeMap::new() };
+        let mut moments: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut groups: BTreeMap<K, (Totals, Vec<&Allocation>)> = BTreeMap::new();
+        for allocation in &self.allocations {
+            let place = (allocation.process, allocation.gpu);
+            let t = *moments.entry(place).or_insert_with(|| self.moment(at, place, &peaks));
+            let (totals, members) = groups.entry(key(allocation)).or_default();
+            members.push(allocation);
+            totals.allocated = totals.allocated.saturating_add(allocation.bytes);
+            totals.count += 1;
+            if allocation.live_at(t) {
+                totals.live = totals.live.saturating_add(allocation.bytes);
+                totals.live_count += 1;
+            }
+        }
+        let sum_up = |(totals, members)| Totals { peak: Timeline::of(members).peak().bytes, ..totals };
+        groups.into_iter().map(|(key, group)| (key, sum_up(group))).collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! Rows of the ledger while it is being written.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::{Allocation, Death, Kind, Owner};
+
+/// How the trace names a GPU before its UUID is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Place {
+    /// Device instance, from the device object above.
+    Instance(u32),
+    /// Below a device object made before tracing began; the client may tell.
+    Client(u32),
+    /// Only the process may tell.
+    Process,
+}
+
+/// One piece of memory while one process owned it.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) allocation: Allocation,
+    pub(super) place: Place,
+    /// Entry time of the outermost API call, 0 without one.
+    pub(super) outer: u64,
+}
+
+/// Which table a row stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Gpu,
+    Host,
+    Imports,
+}
+
+/// A row's place; rows are never removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RowId {
+    pub(super) table: Table,
+    pub(super) index: usize,
+}
+
+/// What an event knows that a row needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event<'a> {
+    pub(super) t: u64,
+    pub(super) process: usize,
+    pub(super) tid: u32,
+    pub(super) calls: &'a [String],
+    pub(super) outer: u64,
+    pub(super) stack: Option<u32>,
+    /// How memory that goes with this event goes.
+    pub(super) death: Death,
+}
+
+/// The three tables.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) gpu: Vec<Row>,
+    pub(super) host: Vec<Row>,
+    pub(super) imports: Vec<Row>,
+    /// Rows made inside the API call that each thread is in, waiting for its stack.
+    open: HashMap<(usize, u32), (u64, Vec<RowId>)>,
+}
+
+impl Rows {
+    fn table(&mut self, table: Table) -> &mut Vec<Row> {
+        match table {
+            Table::Gpu => &mut self.gpu,
+            Table::Host => &mut self.host,
+            Table::Imports => &mut self.imports,
+        }
+    }
+
+    pub(super) fn get(&mut self, id: RowId) -> &mut Row {
+        &mut self.table(id.table)[id.index]
+    }
+
+    /// Adds a row owned by `process`. Its kind is decided at the end, except for host memory.
+    pub(super) fn born(&mut self, table: Table, process: usize, bytes: u64, place: Place, event: &Event<'_>) -> RowId {
+        let kind = match table {
+            Table::Gpu => Kind::Other,
+            Table::Host => Kind::Host,
+            Table::Imports => Kind::IpcImport,
+        };
+        let allocation = Allocation {
+            process,
+            tid: event.tid,
+            gpu: 0,
+            bytes,
+            born: event.t,
+            died: None,
+            kind,
+            owner: Owner(Cow::Borrowed("unknown")),
+            calls: event.calls.to_vec(),
+            stack: event.stack,
+            evidence: "",
+        };
+        let rows = self.table(table);
+        rows.push(Row { allocation, place, outer: event.outer });
+        let id = RowId { table, index: rows.len() - 1 };
+        if event.stack.is_none() && event.outer != 0 {
+            let open = self.open.entry((event.process, event.tid)).or_default();
+            if open.0 != event.outer {
+                *open = (event.outer, Vec::new());
+            }
+            open.1.push(id);
+        }
+        id
+    }
+
+    /// Ends a row.
+    pub(super) fn died(&mut self, id: RowId, t: u64, death: Death) {
+        let row = &mut self.get(id).allocation;
+        if row.died.is_none() {
+            row.died = Some((t.max(row.born), death));
+        }
+    }
+
+    /// The outermost API call of a thread returned: its stack is that of the rows made inside.
+    pub(super) fn returned(&mut self, process: usize, tid: u32, outer: u64, stack: Option<u32>) {
+        let std::collections::hash_map::Entry::Occupied(open) = self.open.entry((process, tid)) else { return };
+        if open.get().0 != outer {
+            return;
+        }
+        for id in open.remove().1 {
+            self.get(id).allocation.stack = stack;
+        }
+    }
+}

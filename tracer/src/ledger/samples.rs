@@ -1,0 +1,155 @@
+//! NVML's figures beside the ledger's, and memory from before tracing began.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+use super::processes::Processes;
+use super::query::Timeline;
+use super::{Allocation, Death, GpuRef, Kind, Owner, ProcessInfo, Sample};
+use crate::trace::record::Nvml;
+
+/// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds: an ioctl is
+/// recorded when it returns, after the driver has changed its books.
+const QUIET: u64 = 10_000_000;
+
+/// What a process, on a GPU, was seen to hold.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    begin: u64,
+    t: u64,
+    bytes: u64,
+}
+
+/// By process and GPU.
+type Keyed<T> = BTreeMap<(usize, usize), T>;
+
+/// What NVML said of traced processes while they lived, and by its silence: 0 bytes where it lists none.
+fn readings(nvml: &[Nvml], processes: &Processes, gpu: impl Fn(&str) -> Option<usize>) -> Keyed<Vec<Reading>> {
+    let mut readings = Keyed::<Vec<Reading>>::new();
+    // Which processes to expect on a GPU: those with memory there at any time, by either account.
+    let mut expected: HashMap<usize, Vec<usize>> = HashMap::new();
+    for sample in nvml {
+        let Some(gpu) = gpu(&sample.uuid) else { continue };
+        for listed in &sample.processes {
+            let Some(process) = processes.at(listed.pid, sample.begin) else { continue };
+            let expected = expected.entry(gpu).or_default();
+            if !expected.contains(&process) {
+                expected.push(process);
+            }
+        }
+    }
+    for sample in nvml {
+        let Some(gpu) = gpu(&sample.uuid) else { continue };
+        for &process in expected.get(&gpu).into_iter().flatten() {
+            let ProcessInfo { pid, born, died, .. } = processes.list[process];
+            if sample.begin < born || died.is_some_and(|died| died < sample.t) {
+                continue;
+            }
+            let bytes = match sample.processes.iter().find(|p| p.pid == pid) {
+                Some(listed) => listed.bytes,
+                None => Some(0),
+            };
+            if let Some(bytes) = bytes {
+                let reading = Reading { begin: sample.begin, t: sample.t, bytes };
+                readings.entry((process, gpu)).or_default().push(reading);
+            }
+        }
+    }
+    readings
+}
+
+/// Frees of handles that were there before tracing began, by process: times in order.
+pub(super) type UnknownFrees = HashMap<usize, Vec<u64>>;
+
+/// Compares the ledger with NVML. Adds rows for memory from before tracing began to `allocations`.
+pub(super) fn compare(
+    allocations: &mut Vec<Allocation>,
+    nvml: &[Nvml],
+    processes: &Processes,
+    frees: &UnknownFrees,
+    gpu: impl Fn(&str) -> Option<usize>,
+) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut timelines = timelines(allocations);
+    for (key, readings) in readings(nvml, processes, gpu) {
+        let (process, gpu) = key;
+        let timeline = timelines.remove(&key).unwrap_or_default();
+        let frees = frees.get(&process).map_or(&[][..], Vec::as_slice);
+        let is_quiet = |r: &Reading| {
+            let (from, to) = (r.begin.saturating_sub(QUIET), r.t.saturating_add(QUIET));
+            let free = frees.partition_point(|&t| t < from);
+            !timeline.changes(from, to) && frees.get(free).is_none_or(|&t| t > to)
+        };
+        let readings: Vec<(Reading, bool)> = readings.into_iter().map(|r| (r, is_quiet(&r))).collect();
+        let info = &processes.list[process];
+        let before = if info.attached { before(info, &readings, &timeline, frees) } else { Vec::new() };
+        for (Reading { t, bytes, .. }, quiet) in readings {
+            let held = before.iter().rfind(|step| step.0 <= t).map_or(0, |step| step.1);
+            let live = timeline.at(t).saturating_add(held);
+            samples.push(Sample { t, process, gpu, nvml: bytes, live, quiet });
+        }
+        allocations.extend(rows(&before, process, gpu, info.died));
+    }
+    samples.sort_by_key(|s| (s.t, s.process, s.gpu));
+    samples
+}
+
+fn timelines(allocations: &[Allocation]) -> Keyed<Timeline> {
+    let mut groups = Keyed::<Vec<&Allocation>>::new();
+    for allocation in allocations {
+        groups.entry((allocation.process, allocation.gpu)).or_default().push(allocation);
+    }
+    groups.into_iter().map(|(key, group)| (key, Timeline::of(group))).collect()
+}
+
+/// What an attached process held from before, as steps of time and bytes: the first quiet sample tells how much; it
+/// shrinks only by what NVML shows after frees of handles that the ledger does not know (a free names no size).
+fn before(info: &ProcessInfo, readings: &[(Reading, bool)], timeline: &Timeline, frees: &[u64]) -> Vec<(u64, u64)> {
+    let mut steps: Vec<(u64, u64)> = Vec::new();
+    let mut since = 0;
+    for (reading, _) in readings.iter().filter(|(_, quiet)| *quiet) {
+        let rest = reading.bytes.saturating_sub(timeline.at(reading.t));
+        match steps.last() {
+            None => steps.push((info.born, rest)),
+            Some(&(_, held)) => {
+                let between = frees.partition_point(|&t| t <= since)..frees.partition_point(|&t| t <= reading.t);
+                if let (Some(&last), true) = (frees[between].last(), rest < held) {
+                    steps.push((last, rest));
+                }
+            }
+        }
+        since = reading.t;
+    }
+    steps
+}
+
+/// Rows for the steps.
+fn rows(steps: &[(u64, u64)], process: usize, gpu: usize, exit: Option<u64>) -> Vec<Allocation> {
+    let row = |(i, &(born, bytes)): (usize, &(u64, u64))| Allocation {
+        process,
+        tid: 0,
+        gpu,
+        bytes,
+        born,
+        died: match steps.get(i + 1) {
+            Some(&(next, _)) => Some((next, Death::Adjusted)),
+            None => exit.map(|t| (t.saturating_add(1), Death::Reclaimed)),
+        },
+        kind: Kind::PreAttach,
+        owner: Owner(Cow::Borrowed("unknown")),
+        calls: Vec::new(),
+        stack: None,
+        evidence: "NVML's figure beyond the ledger's, when tracing began",
+    };
+    steps.iter().enumerate().map(row).filter(|row| row.bytes > 0).collect()
+}
+
+/// GPUs that NVML saw traced processes on.
+pub(super) fn gpus<'a>(
+    nvml: &'a [Nvml],
+    processes: &'a Processes,
+    by_uuid: impl Fn(&str) -> GpuRef + 'a,
+) -> impl Iterator<Item = GpuRef> + 'a {
+    let traced = |sample: &&Nvml| sample.processes.iter().any(|p| processes.at(p.pid, sample.begin).is_some());
+    nvml.iter().filter(traced).map(move |sample| by_uuid(&sample.uuid))
+}

@@ -1,0 +1,114 @@
+//! Failures: once each, with what is known.
+
+use super::*;
+
+fn refused(trace: &mut Trace, bytes: u64) {
+    let alloc = Alloc { client: 10, parent: 2, object: 100, class: 0x40, size: Some(bytes), ..Alloc::default() };
+    trace.rm(1, 0x51, Op::Alloc(alloc));
+}
+
+fn returns(trace: &mut Trace, api: &str, depth: u32, result: i64, size: Option<u64>) {
+    let (t, outer) = (trace.t, trace.outer);
+    let call = Call { t, start: outer, pid: 1, tid: 1, api: api.into(), depth, result, outer, size, ..Call::default() };
+    trace.push(Record::Call(call));
+}
+
+#[test]
+fn retries_and_nesting_are_one_failure() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.nvml(0, &[]);
+    trace.calls(&["cudaMalloc", "cuMemAlloc_v2"]);
+    refused(&mut trace, 4 * MIB);
+    refused(&mut trace, 4 * MIB);
+    returns(&mut trace, "cuMemAlloc_v2", 1, 2, Some(4 * MIB - 5));
+    returns(&mut trace, "cudaMalloc", 0, 2, Some(4 * MIB - 5));
+    let book = trace.book();
+    let [failure] = &book.failures[..] else { panic!("{:?}", book.failures) };
+    assert_eq!((failure.api.as_str(), failure.result, failure.out_of_memory), ("cudaMalloc", 2, true));
+    assert_eq!((failure.requested, failure.free), (Some(4 * MIB - 5), Some(7 * MIB)));
+    assert_eq!(book.oom(), Some(failure.t));
+    assert!(book.allocations.is_empty());
+}
+
+#[test]
+fn a_retry_that_succeeds_is_no_failure() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.calls(&["cuMemAlloc_v2"]);
+    refused(&mut trace, 4 * MIB);
+    returns(&mut trace, "cuMemAlloc_v2", 0, 0, Some(4 * MIB));
+    assert!(trace.book().failures.is_empty());
+}
+
+#[test]
+fn a_failing_call_without_any_request_counts() {
+    let mut trace = Trace::new();
+    trace.step(1, Step::Forked { parent: 0 });
+    trace.calls(&["x"]);
+    returns(&mut trace, "cudaMalloc", 0, 100, Some(MIB));
+    let book = trace.book();
+    assert_eq!((book.failures[0].result, book.failures[0].out_of_memory), (100, false), "no device");
+    assert_eq!(book.oom(), None);
+}
+
+#[test]
+fn calls_that_do_not_allocate_are_no_failures() {
+    let mut trace = Trace::new();
+    trace.step(1, Step::Forked { parent: 0 });
+    for api in ["cuLibraryUnload", "cudaFree", "cuDevicePrimaryCtxRelease", "cuMemGetAddressRange_v2"] {
+        trace.calls(&["x"]);
+        returns(&mut trace, api, 0, 4, None);
+    }
+    assert!(trace.book().failures.is_empty());
+}
+
+#[test]
+fn a_launch_that_gets_no_memory_is_named_by_its_call() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.calls(&["cuLaunchKernel"]);
+    refused(&mut trace, 500 * MIB);
+    returns(&mut trace, "cuLaunchKernel", 0, 701, None);
+    let book = trace.book();
+    let failure = &book.failures[0];
+    assert_eq!((failure.api.as_str(), failure.requested), ("cuLaunchKernel", Some(500 * MIB)));
+    assert!(failure.out_of_memory);
+}
+
+#[test]
+fn a_request_outside_any_call_stands_for_itself() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.memory(1, 10, 2, 101, MIB);
+    refused(&mut trace, 500 * MIB);
+    let book = trace.book();
+    let failure = &book.failures[0];
+    assert_eq!((failure.result, failure.gpu, failure.out_of_memory), (0x51, Some(0), true));
+    assert!(failure.api.contains("outside any probed call"));
+}
+
+#[test]
+fn a_process_killed_inside_a_failing_call_keeps_its_failure() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.calls(&["cudaMalloc", "cuMemAlloc_v2"]);
+    refused(&mut trace, 4 * MIB);
+    trace.exit(1);
+    let book = trace.book();
+    assert_eq!((book.failures.len(), book.failures[0].api.as_str()), (1, "cudaMalloc"));
+}
+
+#[test]
+fn the_targets_own_reading_of_free_memory_is_used_when_nearer() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.nvml(0, &[]);
+    trace.wait();
+    let (t, pid) = (trace.t, 1);
+    let reading = Call { t, pid, tid: 1, api: "cuMemGetInfo_v2".into(), free: Some(3 * MIB), ..Call::default() };
+    trace.push(Record::Call(reading));
+    trace.memory(1, 10, 2, 101, MIB);
+    refused(&mut trace, 500 * MIB);
+    assert_eq!(trace.book().failures[0].free, Some(3 * MIB));
+}

@@ -1,0 +1,209 @@
+//! The command line, from outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+use tracer::trace::Writer;
+use tracer::trace::record::{Alloc, Footer, Gpu, Header, Image, Op, Outcome, Process, Record, Rm, Step};
+
+const CLIENT: u32 = 0xc1d0_001d;
+const DEVICE: u32 = 0x5c00_0002;
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn help_usage_and_errors() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd").env("COLUMNS", "100");
+}
+
+/// A directory with a trace of one process that held 118 MiB.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new(end: Option<Outcome>) -> Self {
+        let place = Self { directory: tempfile::tempdir().unwrap() };
+        let mut writer = Writer::create(&place.trace(), false).unwrap();
+        for record in records(end) {
+            writer.record(&record).unwrap();
+        }
+        writer.finish().unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.path("server.vrt")
+    }
+
+    fn vramtrace(&self, arguments: &[&str]) -> Output {
+        command(self.directory.path(), arguments).output().unwrap()
+    }
+
+    /// Standard output of a run that must succeed without a word on standard error.
+    fn stdout(&self, arguments: &[&str]) -> String {
+        let output = self.vramtrace(arguments);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The one line on standard error of a run that must fail.
+    fn failure(&self, arguments: &[&str]) -> String {
+        let output = self.vramtrace(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+        stderr
+    }
+}
+
+fn command(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vramtrace"));
+    command.current_dir(directory).args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn records(end: Option<Outcome>) -> Vec<Record> {
+    let argv = vec!["python3".to_owned(), "train.py".to_owned()];
+    let gpu = Gpu { uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned(), total_bytes: 1 << 37, ..Gpu::default() };
+    let header = Header {
+        format: "vramtrace".to_owned(),
+        major: 1,
+        t: 1000,
+        unix_ns: 1_795_963_607_000_000_000,
+        command: argv.clone(),
+        gpus: vec![gpu],
+        ..Header::default()
+    };
+    let exec = Process { t: 1000, pid: 41, step: Step::Exec(Image { argv, ..Image::default() }) };
+    let alloc = |parent, object, class, more: Alloc| {
+        let op = Op::Alloc(Alloc { client: CLIENT, parent, object, class, file: 7, ..more });
+        Record::Rm(Rm { t: 2000, pid: 41, tid: 41, op, ..Rm::default() })
+    };
+    let mut records = vec![
+        Record::Header(header),
+        Record::Process(exec),
+        alloc(0, CLIENT, 0x41, Alloc::default()),
+        alloc(CLIENT, DEVICE, 0x80, Alloc { device_id: Some(0), ..Alloc::default() }),
+        alloc(DEVICE, 0x5c00_0003, 0x40, Alloc { size: Some(118 * MIB), ..Alloc::default() }),
+    ];
+    let exit = Process { t: 3_000_001_000, pid: 41, step: Step::Exit { code: Some(0), signal: None } };
+    if let Some(outcome) = end {
+        records.push(Record::Process(exit));
+        records.push(Record::Footer(Footer { t: 3_000_001_000, outcome, events: 3 }));
+    }
+    records
+}
+
+const EXITED: Option<Outcome> = Some(Outcome::Exited { code: 0 });
+
+#[test]
+fn a_report_says_what_was_held_before_exit() {
+    let text = Place::new(EXITED).stdout(&["report", "server.vrt"]);
+    assert!(text.contains("Outcome: the command exited with code 0 after 3.000 s"), "{text}");
+    assert!(text.contains("GPU memory at the end: 118.0 MiB in 1 allocation, by rank, device, kind"), "{text}");
+    assert!(text.contains("41 python3 train.py"), "{text}");
+    assert!(!text.contains('\x1b'), "no colours into a pipe");
+}
+
+#[test]
+fn json_is_exact() {
+    let place = Place::new(EXITED);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.stdout(&["report", "server.vrt", "--format", "json"])).unwrap();
+    assert_eq!(json["schema"], "vramtrace.report/1");
+    assert_eq!(json["outcome"]["kind"], "exited");
+    let process = &json["processes"][0];
+    assert_eq!((&process["pid"], &process["devices"][0]["live_bytes"]), (&41.into(), &(118 * MIB).into()));
+}
+
+#[test]
+fn a_trace_that_breaks_off_says_so_first() {
+    let text = Place::new(None).stdout(&["report", "server.vrt"]);
+    assert!(text.lines().nth(1).unwrap().starts_with("TRUNCATED TRACE"), "{text}");
+    assert!(text.contains("118.0 MiB"), "{text}");
+}
+
+#[test]
+fn a_trace_cut_anywhere_is_read_or_refused_in_one_line() {
+    let place = Place::new(EXITED);
+    let whole = fs::read(place.trace()).unwrap();
+    for length in [0, 1, 4, 9, whole.len() / 2] {
+        fs::write(place.path("cut.vrt"), &whole[..length]).unwrap();
+        let text = place.stdout(&["report", "cut.vrt"]);
+        assert!(text.contains("TRUNCATED TRACE"), "{length}: {text}");
+    }
+}
+
+#[test]
+fn several_traces_are_reported_one_after_the_other() {
+    let place = Place::new(EXITED);
+    let text = place.stdout(&["report", "server.vrt", "server.vrt", "--by", "kind,kind"]);
+    assert_eq!(text.matches("vramtrace report: server.vrt").count(), 2);
+    assert!(text.contains("\n\nvramtrace report"), "an empty line stands between them");
+}
+
+#[test]
+fn a_moment_that_is_not_there_is_named() {
+    let place = Place::new(EXITED);
+    let oom = place.failure(&["report", "server.vrt", "--at", "oom"]);
+    assert!(oom.contains("server.vrt: no call failed for want of memory"), "{oom}");
+    let late = place.failure(&["flamegraph", "server.vrt", "--at", "9s", "-o", "x.svg"]);
+    assert!(late.contains("the trace ends 3.000 s after it began"), "{late}");
+    assert!(!place.path("x.svg").exists(), "nothing is left behind");
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let place = Place::new(EXITED);
+    let mut head = command(place.directory.path(), &["report", "server.vrt"]);
+    let mut child = head.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Closed before a byte is read, as by `| head -0`.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_flame_graph_says_where_it_is_and_replaces_nothing_unasked() {
+    let place = Place::new(EXITED);
+    let arguments = ["flamegraph", "server.vrt", "-o", "out.svg"];
+    assert_eq!(place.stdout(&arguments), "out.svg: flame graph, opens in a web browser\n");
+    let svg = fs::read_to_string(place.path("out.svg")).unwrap();
+    assert!(svg.contains("server.vrt: GPU memory live at the end"));
+    assert!(place.failure(&arguments).contains("out.svg exists; add --force"));
+    place.stdout(&["flamegraph", "server.vrt", "-o", "out.svg", "--force"]);
+    assert_eq!(place.stdout(&["flamegraph", "server.vrt", "-o", "-"]), svg, "equal traces give equal pictures");
+}
+
+#[test]
+fn a_trace_is_never_overwritten_by_its_picture() {
+    let place = Place::new(EXITED);
+    let before = fs::read(place.trace()).unwrap();
+    place.failure(&["flamegraph", "server.vrt", "-o", "server.vrt"]);
+    place.failure(&["export", "server.vrt", "--format", "folded", "-o", "server.vrt"]);
+    assert_eq!(fs::read(place.trace()).unwrap(), before);
+}
+
+#[test]
+fn folded_stacks_go_to_a_pipe_or_a_file() {
+    let place = Place::new(EXITED);
+    let folded = place.stdout(&["export", "server.vrt", "--format", "folded"]);
+    assert!(
+        folded.starts_with("41 python3 train.py;[no stack];[no API call] (") && folded.ends_with(") 123731968\n"),
+        "{folded}"
+    );
+    let said = place.stdout(&["export", "server.vrt", "--format", "folded", "-o", "out.folded"]);
+    assert!(said.starts_with("out.folded: folded stacks (1), open in "), "{said}");
+    assert_eq!(fs::read_to_string(place.path("out.folded")).unwrap(), folded);
+}
+
+#[test]
+fn names_in_errors_cannot_steer_the_terminal() {
+    let error = Place::new(None).failure(&["report", "\x1b[2Jgone\n.vrt"]);
+    assert!(error.contains("\\u{1b}[2Jgone") && !error.contains('\x1b'), "{error:?}");
+}
