@@ -30,11 +30,20 @@ const PACKAGES: [(&str, &str); 13] = [
 /// Installs whatever is missing.
 pub(crate) fn main() -> Result<()> {
     components()?;
-    packages()?;
+    packages(&PACKAGES)?;
     bpf_linker()?;
     real_libs::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())
+}
+
+/// Installs what the demo takes: a C compiler and FUSE.
+pub(crate) fn demo() -> Result<()> {
+    if found("cc") && found("fusermount3") {
+        return Ok(());
+    }
+    let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| why.contains("simulated")).collect();
+    packages(&wanted)
 }
 
 /// rustfmt and clippy, which a minimal rustup profile lacks.
@@ -48,11 +57,11 @@ fn components() -> Result<()> {
     Ok(())
 }
 
-fn packages() -> Result<()> {
+fn packages(wanted: &[(&str, &str)]) -> Result<()> {
     if !found("apt-get") || !found("dpkg-query") {
-        bail!("set-up knows Debian only; install the counterparts of: {}", named(&PACKAGES));
+        bail!("set-up knows Debian only; install the counterparts of: {}", named(wanted));
     }
-    let missing: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect();
+    let missing: Vec<_> = wanted.iter().copied().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
         return Ok(());
     }
