@@ -1,1 +1,3 @@
 //! The simulated CUDA stack and what the live tests share.
+
+pub mod rawlog;
