@@ -1,1 +1,6 @@
 //! The simulated CUDA stack and what the live tests share.
+
+pub mod driver;
+pub mod shims;
+pub mod sim;
+pub mod truth;
