@@ -69,7 +69,8 @@ impl Sim {
         if config.reverse_instances {
             command.arg("--reverse-instances");
         }
-        let mut driver = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot run sim-driver")?;
+        let mut driver =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot run sim-driver")?;
         let mut line = String::new();
         let ready = driver.stdout.take().map(BufReader::new).context("sim-driver has no output")?.read_line(&mut line);
         let sim = Self { directory, driver, shims };

@@ -171,8 +171,7 @@ impl Truth {
                 continue;
             }
             if how.is_empty() {
-                let row =
-                    Owned { bytes: piece.bytes, kind: piece.kind.clone(), born: event.t, died: None, how: None };
+                let row = Owned { bytes: piece.bytes, kind: piece.kind.clone(), born: event.t, died: None, how: None };
                 rows.push((piece.memory, row));
             } else if let Some((_, row)) =
                 rows.iter_mut().rev().find(|(memory, row)| *memory == piece.memory && row.died.is_none())

@@ -196,10 +196,12 @@ fn imports_and_failures_are_in_the_truth() -> Result<()> {
     run(&sim, "scenario", scenario("ipc_owner_first")?)?;
     let truth = sim.settled()?;
     let [owner, importer] = truth.processes()[..] else { anyhow::bail!("two processes expected") };
-    let imported = truth.events.iter().any(|e| {
-        matches!(&e.what, What::Import(p) if e.pid == importer && p.peer == owner && p.bytes == 100 << 20)
-    });
-    let gained = truth.events.iter().any(|e| matches!(&e.what, What::Gained(p) if e.pid == importer && p.peer == owner));
+    let imported = truth
+        .events
+        .iter()
+        .any(|e| matches!(&e.what, What::Import(p) if e.pid == importer && p.peer == owner && p.bytes == 100 << 20));
+    let gained =
+        truth.events.iter().any(|e| matches!(&e.what, What::Gained(p) if e.pid == importer && p.peer == owner));
     ensure!(imported && gained);
     let lost = truth.owned(owner, 0).into_iter().filter(|row| row.how == Some("lost")).count();
     ensure!(lost == 1);

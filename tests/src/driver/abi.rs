@@ -104,7 +104,7 @@ impl Status {
 pub fn status_offset(number: u32, len: usize) -> Option<usize> {
     match (number, len) {
         (nr::ALLOC, 48) | (nr::ALLOC_MEMORY, 56) => Some(40),
-        (nr::ALLOC, 32) | (nr::CONTROL, 32) => Some(28),
+        (nr::ALLOC | nr::CONTROL, 32) => Some(28),
         (nr::FREE, 16) => Some(12),
         (nr::DUP_OBJECT, 28) => Some(24),
         (nr::SHARE, 24) | (nr::VID_HEAP_CONTROL, 184) => Some(20),

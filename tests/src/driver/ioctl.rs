@@ -125,8 +125,7 @@ fn alloc_memory(rm: &mut Rm, caller: &Caller, arg: &mut [u8]) -> Option<Status> 
 
 fn dup(rm: &mut Rm, caller: &Caller, arg: &mut [u8]) -> Option<Status> {
     let mut arg = Words(arg);
-    let new =
-        NewObject { client: arg.u32(0), parent: arg.u32(4), object: arg.u32(8), ..NewObject::default() };
+    let new = NewObject { client: arg.u32(0), parent: arg.u32(4), object: arg.u32(8), ..NewObject::default() };
     match rm.dup(caller, (arg.u32(12), arg.u32(16)), &new) {
         Ok(object) => {
             arg.set_u32(8, object);

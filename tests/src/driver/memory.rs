@@ -105,7 +105,10 @@ impl Accounts {
 
     /// GPU bytes of every process that has any, the driver's own (pid 0) among them.
     pub fn of_gpu(&self, gpu: usize) -> impl Iterator<Item = (u32, u64)> {
-        self.0.range((gpu, false, 0)..=(gpu, false, u32::MAX)).map(|(&(_, _, pid), &b)| (pid, b)).filter(|&(_, b)| b > 0)
+        self.0
+            .range((gpu, false, 0)..=(gpu, false, u32::MAX))
+            .map(|(&(_, _, pid), &b)| (pid, b))
+            .filter(|&(_, b)| b > 0)
     }
 }
 

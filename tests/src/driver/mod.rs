@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`abi`] | numbers and offsets of the real interface |
 //! | [`ioctl`] | from ioctl bytes to the resource manager and back |
-//! | [`rm`] | clients, objects, duplicates, exports |
+//! | [`rm`] | clients and objects |
+//! | [`sharing`] | duplicates, objects behind file descriptors |
+//! | `freeing` | how objects go |
 //! | [`memory`] | who pays for a piece of memory, and who inherits it |
 //! | [`fault`] | failures, delays and kills on request |
 //! | [`private`] | what the simulated libraries ask beyond the real interface |
@@ -16,9 +18,14 @@
 pub mod abi;
 pub mod caller;
 pub mod fault;
+mod freeing;
 pub mod fs;
 pub mod ioctl;
 pub mod memory;
 pub mod private;
 pub mod rm;
 pub mod serve;
+pub mod sharing;
+
+#[cfg(test)]
+mod properties;

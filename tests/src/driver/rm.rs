@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::abi::{Status, class};
 use super::memory::{Accounts, Handle, Memory};
+use super::sharing::Export;
 use crate::truth::{Event, What};
 
 /// A simulated GPU.
@@ -48,39 +49,22 @@ pub struct NewObject {
 }
 
 #[derive(Debug)]
-struct Object {
-    parent: u32,
-    gpu: Option<usize>,
-    memory: Option<u64>,
-    shared: bool,
+pub(super) struct Object {
+    pub(super) parent: u32,
+    pub(super) gpu: Option<usize>,
+    pub(super) memory: Option<u64>,
+    pub(super) shared: bool,
 }
 
 #[derive(Debug)]
-struct Client {
-    pid: u32,
-    file: u64,
-    objects: BTreeMap<u32, Object>,
-}
-
-/// What an open file holds for others to import.
-#[derive(Clone, Debug)]
-pub struct Export {
-    /// Device instance of the objects.
-    pub instance: u32,
-    /// The exporter's own note (`NV0000_OS_UNIX_EXPORT_OBJECT_FD_BUFFER_SIZE`, 64 bytes).
-    pub metadata: Vec<u8>,
-    objects: Vec<u32>,
-}
-
-/// How objects go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Going {
-    Freed,
-    Closed,
+pub(super) struct Client {
+    pub(super) pid: u32,
+    pub(super) file: u64,
+    pub(super) objects: BTreeMap<u32, Object>,
 }
 
 /// The driver's internal client, which holds a duplicate of every object behind a file descriptor.
-const EXPORTS: u32 = 0xc1d0_0000;
+pub(super) const EXPORTS: u32 = 0xc1d0_0000;
 const FIRST_CLIENT: u32 = 0xc1d0_0001;
 const FIRST_CHOSEN: u32 = 0xcaf0_0000;
 /// `NVOS32_ATTR_LOCATION`: bits 26:25 of `attr`, 0 is video memory.
@@ -93,9 +77,9 @@ pub struct Rm {
     pub gpus: Vec<Gpu>,
     /// Who holds how much.
     pub accounts: Accounts,
-    clients: BTreeMap<u32, Client>,
-    memories: HashMap<u64, Memory>,
-    exports: HashMap<u64, Export>,
+    pub(super) clients: BTreeMap<u32, Client>,
+    pub(super) memories: HashMap<u64, Memory>,
+    pub(super) exports: HashMap<u64, Export>,
     next_client: u32,
     next_chosen: u32,
     next_memory: u64,
@@ -162,11 +146,11 @@ impl Rm {
         };
         if let (Err(status), class::MEMORY_LOCAL_USER) = (made, new.class) {
             let gpu = self.clients.get(&new.client).and_then(|c| self.gpu_below(c, new));
-            self.log(caller.pid, caller.tid, What::Failed {
-                requested: new.size,
-                status: status.0,
-                gpu: gpu.and_then(|g| u32::try_from(g).ok()),
-            });
+            self.log(
+                caller.pid,
+                caller.tid,
+                What::Failed { requested: new.size, status: status.0, gpu: gpu.and_then(|g| u32::try_from(g).ok()) },
+            );
         }
         made
     }
@@ -230,7 +214,7 @@ impl Rm {
         Ok((id, bytes))
     }
 
-    fn choose(&mut self, client: u32, wanted: u32) -> Result<u32, Status> {
+    pub(super) fn choose(&mut self, client: u32, wanted: u32) -> Result<u32, Status> {
         let objects = &self.clients.get(&client).ok_or(Status::INVALID_CLIENT)?.objects;
         if objects.contains_key(&wanted) || wanted == client {
             return Err(Status::DUPLICATE);
@@ -242,156 +226,10 @@ impl Rm {
         Ok(self.next_chosen)
     }
 
-    fn insert(&mut self, handle: Handle, object: Object) {
+    pub(super) fn insert(&mut self, handle: Handle, object: Object) {
         if let Some(client) = self.clients.get_mut(&handle.0) {
             client.objects.insert(handle.1, object);
         }
-    }
-
-    /// Makes a second handle for an object of any client.
-    ///
-    /// # Errors
-    /// The driver's status.
-    pub fn dup(&mut self, caller: &Caller, source: Handle, new: &NewObject) -> Result<u32, Status> {
-        let from = self.clients.get(&source.0).ok_or(Status::INVALID_CLIENT)?;
-        let original = from.objects.get(&source.1).ok_or(Status::NOT_FOUND)?;
-        let into = self.clients.get(&new.client).ok_or(Status::INVALID_CLIENT)?;
-        // The internal client may take and give everything; processes only what was shared (RM_SHARE).
-        if from.pid != into.pid && from.pid != 0 && into.pid != 0 && !original.shared {
-            return Err(Status::PERMISSION);
-        }
-        let (from_pid, into_pid, memory, gpu) = (from.pid, into.pid, original.memory, original.gpu);
-        if new.parent != new.client && !into.objects.contains_key(&new.parent) {
-            return Err(Status::INVALID_PARENT);
-        }
-        let object = self.choose(new.client, new.object)?;
-        let handle = (new.client, object);
-        self.insert(handle, Object { parent: new.parent, gpu, memory, shared: false });
-        if let Some((id, memory)) = memory.and_then(|id| self.memories.get_mut(&id).map(|m| (id, m))) {
-            memory.duplicate(source, handle);
-            let owner = self.clients.get(&memory.owner().0).map_or(from_pid, |c| c.pid);
-            let piece = memory.piece(id, handle, owner, self.accounts.live(memory.gpu, into_pid));
-            if into_pid != 0 {
-                self.log(into_pid, caller.tid, What::Import(piece));
-            }
-        }
-        Ok(object)
-    }
-
-    /// Lets other processes duplicate an object.
-    ///
-    /// # Errors
-    /// The driver's status.
-    pub fn share(&mut self, handle: Handle) -> Result<(), Status> {
-        let client = self.clients.get_mut(&handle.0).ok_or(Status::INVALID_CLIENT)?;
-        client.objects.get_mut(&handle.1).ok_or(Status::NOT_FOUND)?.shared = true;
-        Ok(())
-    }
-
-    /// Puts objects behind an open file, which keeps them alive.
-    ///
-    /// # Errors
-    /// The driver's status.
-    pub fn export(
-        &mut self,
-        caller: &Caller,
-        client: u32,
-        objects: &[u32],
-        file: u64,
-        metadata: &[u8],
-    ) -> Result<(), Status> {
-        for &object in objects {
-            let gpu = self.gpu_of((client, object)).ok_or(Status::NOT_FOUND)?;
-            let new = NewObject { client: EXPORTS, parent: EXPORTS, ..NewObject::default() };
-            let held = self.dup(caller, (client, object), &new)?;
-            let instance = self.gpus[gpu].instance;
-            let fresh = || Export { instance, metadata: metadata.to_vec(), objects: vec![] };
-            self.exports.entry(file).or_insert_with(fresh).objects.push(held);
-        }
-        Ok(())
-    }
-
-    /// What an open file holds.
-    #[must_use]
-    pub fn exported(&self, file: u64) -> Option<&Export> {
-        self.exports.get(&file)
-    }
-
-    /// Makes a handle for an object behind an open file.
-    ///
-    /// # Errors
-    /// The driver's status.
-    pub fn import(&mut self, caller: &Caller, file: u64, index: usize, new: &NewObject) -> Result<u32, Status> {
-        let held = self.exports.get(&file).ok_or(Status::INVALID_PARAMETER)?;
-        let held = *held.objects.get(index).ok_or(Status::NOT_FOUND)?;
-        self.dup(caller, (EXPORTS, held), new)
-    }
-
-    /// Frees an object and all below it; the client itself when `object` is its handle.
-    ///
-    /// # Errors
-    /// The driver's status.
-    pub fn free(&mut self, caller: &Caller, client: u32, object: u32) -> Result<(), Status> {
-        let objects = &self.clients.get(&client).ok_or(Status::INVALID_CLIENT)?.objects;
-        if object == client {
-            self.free_client(client, caller.tid, Going::Freed);
-        } else if objects.contains_key(&object) {
-            self.free_tree(client, object, caller.tid, Going::Freed);
-        } else {
-            return Err(Status::NOT_FOUND);
-        }
-        Ok(())
-    }
-
-    /// An open file is gone: so are its clients and what it kept alive.
-    pub fn close(&mut self, file: u64) {
-        let clients: Vec<u32> = self.clients.iter().filter(|(_, c)| c.file == file).map(|(&h, _)| h).collect();
-        for client in clients.into_iter().filter(|&c| c != EXPORTS) {
-            self.free_client(client, 0, Going::Closed);
-        }
-        for held in self.exports.remove(&file).map_or(vec![], |export| export.objects) {
-            self.free_tree(EXPORTS, held, 0, Going::Closed);
-        }
-    }
-
-    fn free_client(&mut self, client: u32, tid: u32, going: Going) {
-        let objects: Vec<u32> = self.clients.get(&client).map_or(vec![], |c| c.objects.keys().copied().collect());
-        for object in objects {
-            self.free_one((client, object), tid, going);
-        }
-        self.clients.remove(&client);
-    }
-
-    fn free_tree(&mut self, client: u32, object: u32, tid: u32, going: Going) {
-        let below: Vec<u32> = self.clients.get(&client).map_or(vec![], |c| {
-            c.objects.iter().filter(|(_, o)| o.parent == object).map(|(&handle, _)| handle).collect()
-        });
-        for child in below {
-            self.free_tree(client, child, tid, going);
-        }
-        self.free_one((client, object), tid, going);
-    }
-
-    fn free_one(&mut self, handle: Handle, tid: u32, going: Going) {
-        let Some(client) = self.clients.get_mut(&handle.0) else { return };
-        let pid = client.pid;
-        let Some(id) = client.objects.remove(&handle.1).and_then(|o| o.memory) else { return };
-        let Some(mut memory) = self.memories.remove(&id) else { return };
-        let paid = memory.owner() == handle;
-        if memory.drop_handle(handle) {
-            let live = self.accounts.take(&memory, pid);
-            let piece = memory.piece(id, handle, 0, live);
-            self.log(pid, tid, if going == Going::Freed { What::Free(piece) } else { What::Reclaim(piece) });
-            return;
-        }
-        let heir = self.clients.get(&memory.owner().0).map_or(0, |c| c.pid);
-        if paid && heir != pid {
-            let live = self.accounts.take(&memory, pid);
-            self.log(pid, tid, What::Lost(memory.piece(id, handle, heir, live)));
-            let live = self.accounts.add(&memory, heir);
-            self.log(heir, tid, What::Gained(memory.piece(id, memory.owner(), pid, live)));
-        }
-        self.memories.insert(id, memory);
     }
 }
 
@@ -410,6 +248,7 @@ fn charged(size: u64, attr: u32, host: bool) -> Option<u64> {
 /// `CLOCK_MONOTONIC`, nanoseconds: the clock of the tracer's records.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
+    let now =
+        nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap_or(nix::sys::time::TimeSpec::new(0, 0));
     u64::try_from(now.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap_or(0)
 }

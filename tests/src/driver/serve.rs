@@ -107,10 +107,10 @@ fn serve_rm(driver: &Driver, call: Call, reply: ReplyIoctl) {
         let driver = driver.clone();
         std::thread::spawn(move || {
             let file = ioctl::named_fd(call.tid, &request.arg).and_then(|fd| identify(call.tid, fd));
-            carry_out(&driver, call, request, file.ok(), reply);
+            carry_out(&driver, &call, request, file.ok(), reply);
         });
     } else {
-        carry_out(driver, call, request, None, reply);
+        carry_out(driver, &call, request, None, reply);
     }
 }
 
@@ -124,7 +124,7 @@ fn identify(tid: u32, fd: i32) -> Result<u64, Errno> {
     Ok(number)
 }
 
-fn carry_out(driver: &Driver, call: Call, mut request: Request, named: Option<u64>, reply: ReplyIoctl) {
+fn carry_out(driver: &Driver, call: &Call, mut request: Request, named: Option<u64>, reply: ReplyIoctl) {
     let mut state = driver.state();
     let pid = state.process(call.file, call.tid);
     let kind = state.kinds.get(&call.tid).cloned().unwrap_or_default();
@@ -143,7 +143,7 @@ fn carry_out(driver: &Driver, call: Call, mut request: Request, named: Option<u6
     };
     state.flush_log();
     drop(state);
-    finish(&fault, pid, done.and_then(|()| request.finish(&call)), reply);
+    finish(&fault, pid, done.and_then(|()| request.finish(call)), reply);
 }
 
 /// Replies, after the delay and the kill that a fault asks for.
