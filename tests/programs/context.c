@@ -27,6 +27,7 @@ void context_reset(void) {
     OK(cudaMalloc(&p, 10 * MIB));
     OK(cudaMallocAsync(&p, 10 * MIB, NULL));
     OK(cudaStreamCreate(&stream));
+    launch("plain", NULL);
     launch("plain", stream);
     mark("busy", 0, CONTEXT + LOCAL_GROWTH + CODE + CHANNELS + 42 * MIB);
     OK(cudaDeviceReset());

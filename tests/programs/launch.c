@@ -28,7 +28,8 @@ void side_streams(void) {
     cudaStream_t a, b;
     OK(cudaStreamCreate(&a));
     OK(cudaStreamCreate(&b));
-    mark("created", 0, CONTEXT);
+    launch("plain", NULL);
+    mark("created", 0, CONTEXT + LOCAL_GROWTH + CODE);
     launch("plain", a);
     mark("first use", 0, CONTEXT + LOCAL_GROWTH + CODE + CHANNELS);
     launch("plain", b);

@@ -103,7 +103,7 @@ pub struct Piece {
 pub struct Owned {
     /// Bytes.
     pub bytes: u64,
-    /// Kind.
+    /// Kind in the ledger's words: what the simulated libcuda made it for, or `ipc_import` for what another process did.
     pub kind: String,
     /// When it began.
     pub born: u64,
@@ -171,7 +171,9 @@ impl Truth {
                 continue;
             }
             if how.is_empty() {
-                let row = Owned { bytes: piece.bytes, kind: piece.kind.clone(), born: event.t, died: None, how: None };
+                let gained = matches!(event.what, What::Gained(_));
+                let kind = if gained { "ipc_import".to_owned() } else { piece.kind.clone() };
+                let row = Owned { bytes: piece.bytes, kind, born: event.t, died: None, how: None };
                 rows.push((piece.memory, row));
             } else if let Some((_, row)) =
                 rows.iter_mut().rev().find(|(memory, row)| *memory == piece.memory && row.died.is_none())

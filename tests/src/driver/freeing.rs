@@ -1,5 +1,7 @@
 //! How objects go: freed with all below them, or with the file their client came through.
 
+use std::collections::BTreeMap;
+
 use super::abi::Status;
 use super::memory::Handle;
 use super::rm::{Caller, EXPORTS, Rm};
@@ -35,7 +37,7 @@ impl Rm {
         for client in clients.into_iter().filter(|&c| c != EXPORTS) {
             self.free_client(client, 0, Going::Closed);
         }
-        for held in self.exports.remove(&file).map_or(vec![], |export| export.objects) {
+        for held in self.exports.remove(&file).map_or(BTreeMap::new(), |export| export.objects).into_values() {
             self.free_tree(EXPORTS, held, 0, Going::Closed);
         }
     }

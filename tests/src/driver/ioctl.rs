@@ -222,12 +222,8 @@ fn through_file(
     params: &mut Words,
 ) -> Result<(), Status> {
     match cmd {
-        control::EXPORT_OBJECT_TO_FD => rm.export(caller, client, &[params.u32(12)], file, &[]),
-        control::EXPORT_OBJECTS_TO_FD => {
-            let count = usize::from(params.u16(2124)).min(512);
-            let objects: Vec<u32> = (0..count).map(|i| params.u32(76 + 4 * i)).filter(|&o| o != 0).collect();
-            rm.export(caller, client, &objects, file, params.0.get(10..74).unwrap_or_default())
-        }
+        control::EXPORT_OBJECT_TO_FD => rm.export(caller, (client, params.u32(12)), file, 0),
+        control::EXPORT_OBJECTS_TO_FD => export_many(rm, caller, client, file, params),
         control::IMPORT_OBJECT_FROM_FD => {
             let new = NewObject { client, parent: params.u32(12), object: params.u32(16), ..NewObject::default() };
             rm.import(caller, file, 0, &new).map(|object| params.set_u32(16, object))
@@ -245,15 +241,29 @@ fn through_file(
     }
 }
 
+/// `NV0000_CTRL_OS_UNIX_EXPORT_OBJECTS_TO_FD_PARAMS`: metadata from 10, handles from 76, count at 2124, first slot at 2126.
+fn export_many(rm: &mut Rm, caller: &Caller, client: u32, file: u64, params: &Words) -> Result<(), Status> {
+    let (count, first) = (u32::from(params.u16(2124)).min(512), u32::from(params.u16(2126)));
+    for i in 0..count {
+        let object = params.u32(76 + 4 * i as usize);
+        if object != 0 {
+            rm.export(caller, (client, object), file, first + i)?;
+        }
+    }
+    rm.annotate(file, params.0.get(10..74).unwrap_or_default());
+    Ok(())
+}
+
 /// `NV0000_CTRL_OS_UNIX_IMPORT_OBJECTS_FROM_FD_PARAMS`: parent at 4, handles from 8, count at 648, first index at 650.
 fn import_many(rm: &mut Rm, caller: &Caller, client: u32, file: u64, params: &mut Words) -> Result<(), Status> {
-    let (parent, count, first) = (params.u32(4), usize::from(params.u16(648)), usize::from(params.u16(650)));
+    let (parent, count, first) = (params.u32(4), u32::from(params.u16(648)), u32::from(params.u16(650)));
     let mut done = Vec::new();
     for i in 0..count.min(128) {
-        let new = NewObject { client, parent, object: params.u32(8 + 4 * i), ..NewObject::default() };
+        let at = 8 + 4 * i as usize;
+        let new = NewObject { client, parent, object: params.u32(at), ..NewObject::default() };
         match rm.import(caller, file, first + i, &new) {
             Ok(object) => {
-                params.set_u32(8 + 4 * i, object);
+                params.set_u32(at, object);
                 done.push(object);
             }
             Err(status) => {

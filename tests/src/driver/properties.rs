@@ -15,8 +15,8 @@ const PIDS: u32 = 3;
 enum Request {
     Alloc { pid: u32, mib: u64, host: bool },
     Dup { pid: u32, source: usize },
-    Export { object: usize, file: u64 },
-    Import { pid: u32, file: u64 },
+    Export { object: usize, file: u64, slot: u32 },
+    Import { pid: u32, file: u64, slot: u32 },
     Free { object: usize },
     Close { file: u64 },
 }
@@ -28,8 +28,8 @@ fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         4 => (pid(), 1..20_u64, any::<bool>()).prop_map(|(pid, mib, host)| Request::Alloc { pid, mib, host }),
         3 => (pid(), any::<usize>()).prop_map(|(pid, source)| Request::Dup { pid, source }),
-        2 => (any::<usize>(), export_file()).prop_map(|(object, file)| Request::Export { object, file }),
-        2 => (pid(), export_file()).prop_map(|(pid, file)| Request::Import { pid, file }),
+        2 => (any::<usize>(), export_file(), 0..2_u32).prop_map(|(object, file, slot)| Request::Export { object, file, slot }),
+        2 => (pid(), export_file(), 0..2_u32).prop_map(|(pid, file, slot)| Request::Import { pid, file, slot }),
         3 => any::<usize>().prop_map(|object| Request::Free { object }),
         1 => prop_oneof![u64::from(PIDS - 1)..u64::from(PIDS), export_file()].prop_map(|file| Request::Close { file }),
     ]
@@ -91,13 +91,13 @@ impl World {
                     self.objects.push((new.client, object));
                 }
             }
-            Request::Export { object, file } => {
+            Request::Export { object, file, slot } => {
                 let Some((client, object)) = pick(object) else { return };
-                _ = self.rm.export(&caller(0), client, &[object], file, &[]);
+                _ = self.rm.export(&caller(0), (client, object), file, slot);
             }
-            Request::Import { pid, file } => {
+            Request::Import { pid, file, slot } => {
                 let new = new(pid);
-                if let Ok(object) = self.rm.import(&caller(pid), file, 0, &new) {
+                if let Ok(object) = self.rm.import(&caller(pid), file, slot, &new) {
                     self.objects.push((new.client, object));
                 }
             }

@@ -1,5 +1,7 @@
 //! Objects that several processes use: duplicates, and objects behind file descriptors.
 
+use std::collections::BTreeMap;
+
 use super::abi::Status;
 use super::memory::Handle;
 use super::rm::{Caller, EXPORTS, NewObject, Object, Rm};
@@ -12,7 +14,8 @@ pub struct Export {
     pub instance: u32,
     /// The exporter's own note (`NV0000_OS_UNIX_EXPORT_OBJECT_FD_BUFFER_SIZE`, 64 bytes).
     pub metadata: Vec<u8>,
-    pub(super) objects: Vec<u32>,
+    /// Handles of the driver's internal client, by slot.
+    pub(super) objects: BTreeMap<u32, u32>,
 }
 
 impl Rm {
@@ -56,27 +59,25 @@ impl Rm {
         Ok(())
     }
 
-    /// Puts objects behind an open file, which keeps them alive.
+    /// Puts an object behind an open file, which keeps it alive. What was in that slot before goes.
     ///
     /// # Errors
     /// The driver's status.
-    pub fn export(
-        &mut self,
-        caller: &Caller,
-        client: u32,
-        objects: &[u32],
-        file: u64,
-        metadata: &[u8],
-    ) -> Result<(), Status> {
-        for &object in objects {
-            let gpu = self.gpu_of((client, object)).ok_or(Status::NOT_FOUND)?;
-            let new = NewObject { client: EXPORTS, parent: EXPORTS, ..NewObject::default() };
-            let held = self.dup(caller, (client, object), &new)?;
-            let instance = self.gpus[gpu].instance;
-            let fresh = || Export { instance, metadata: metadata.to_vec(), objects: vec![] };
-            self.exports.entry(file).or_insert_with(fresh).objects.push(held);
+    pub fn export(&mut self, caller: &Caller, object: Handle, file: u64, slot: u32) -> Result<(), Status> {
+        let gpu = self.gpu_of(object).ok_or(Status::NOT_FOUND)?;
+        let new = NewObject { client: EXPORTS, parent: EXPORTS, ..NewObject::default() };
+        let held = self.dup(caller, object, &new)?;
+        let instance = self.gpus[gpu].instance;
+        let fresh = || Export { instance, metadata: vec![], objects: BTreeMap::new() };
+        let before = self.exports.entry(file).or_insert_with(fresh).objects.insert(slot, held);
+        before.map_or(Ok(()), |before| self.free(caller, EXPORTS, before))
+    }
+
+    /// Leaves the exporter's note in an open file that holds objects.
+    pub fn annotate(&mut self, file: u64, metadata: &[u8]) {
+        if let Some(export) = self.exports.get_mut(&file) {
+            export.metadata = metadata.to_vec();
         }
-        Ok(())
     }
 
     /// What an open file holds.
@@ -89,9 +90,9 @@ impl Rm {
     ///
     /// # Errors
     /// The driver's status.
-    pub fn import(&mut self, caller: &Caller, file: u64, index: usize, new: &NewObject) -> Result<u32, Status> {
+    pub fn import(&mut self, caller: &Caller, file: u64, slot: u32, new: &NewObject) -> Result<u32, Status> {
         let held = self.exports.get(&file).ok_or(Status::INVALID_PARAMETER)?;
-        let held = *held.objects.get(index).ok_or(Status::NOT_FOUND)?;
+        let held = *held.objects.get(&slot).ok_or(Status::NOT_FOUND)?;
         self.dup(caller, (EXPORTS, held), new)
     }
 }
