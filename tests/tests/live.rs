@@ -48,10 +48,12 @@ fn trace(program: &str, scenario: &Scenario, environment: &[(&str, &str)]) -> Re
     Ok(Run { sim, output, book, truth })
 }
 
+type Check = fn(&Run, &Scenario) -> Result<()>;
+
 fn check(program: &str, name: &str, environment: &[(&str, &str)]) -> Result<()> {
     let scenario = SCENARIOS.iter().find(|s| s.name == name).with_context(|| format!("no scenario {name}"))?;
     let run = trace(program, scenario, environment)?;
-    let checks: [(&str, fn(&Run, &Scenario) -> Result<()>); 7] = [
+    let checks: [(&str, Check); 7] = [
         ("the target was left alone", target_unchanged),
         ("nothing was lost", nothing_lost),
         ("history of live bytes", histories_agree),
@@ -77,6 +79,7 @@ fn target_unchanged(run: &Run, scenario: &Scenario) -> Result<()> {
     ensure!(run.output.status.code() == Some(code), "{}, not {code}\n{stderr}", run.output.status);
     let alone = start(scenario)?.command("scenario")?.arg(scenario.name).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    ensure!(scenario.ended_as_it_must(alone.status), "alone: {}", alone.status);
     ensure!(run.output.stdout == alone.stdout, "{}\n--- alone:\n{}", text(&run.output.stdout), text(&alone.stdout));
     ensure!(alone.stderr.is_empty() || stderr.contains(&text(&alone.stderr)), "stderr: {stderr}");
     Ok(())
