@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::rows::{Place, Row};
-use super::{Allocation, Kind, Owner, api};
+use super::{Allocation, Kind, Owner, ProcessInfo, api};
 
 /// A larger pool follows the old one's free within this time, nanoseconds.
 const REPLACED_WITHIN: u64 = 50_000_000;
@@ -33,8 +33,8 @@ pub(super) fn is_channel(class: u32) -> bool {
 pub(super) type Channels = HashMap<(usize, u32), Vec<u64>>;
 
 /// Gives each row its kind, evidence and owner. Rows stand in order of birth.
-pub(super) fn classify(rows: &mut [Row], channels: &Channels) {
-    let first = first_calls(rows);
+pub(super) fn classify(rows: &mut [Row], channels: &Channels, processes: &[ProcessInfo]) {
+    let first = first_calls(rows, processes);
     let smallest = smallest(rows);
     let burst = bursts(rows, &smallest);
     let mut replaced = Replaced::default();
@@ -63,12 +63,13 @@ fn owner(kind: Kind) -> Owner {
     Owner(Cow::Borrowed(if driver { "driver" } else { "unknown" }))
 }
 
-/// For each process and GPU, the first call that made memory there.
+/// For each process traced from its start, and GPU, the first call that made memory there.
 type FirstCalls = BTreeMap<(usize, Place), (u32, u64)>;
 
-fn first_calls(rows: &[Row]) -> FirstCalls {
+fn first_calls(rows: &[Row], processes: &[ProcessInfo]) -> FirstCalls {
     let mut first = FirstCalls::new();
-    for row in rows.iter().filter(|row| !row.allocation.calls.is_empty()) {
+    let attached = |row: &Row| processes.get(row.allocation.process).is_some_and(|p| p.attached);
+    for row in rows.iter().filter(|row| !row.allocation.calls.is_empty() && !attached(row)) {
         let key = (row.allocation.process, row.place);
         first.entry(key).or_insert((row.allocation.tid, row.outer));
     }

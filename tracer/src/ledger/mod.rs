@@ -247,7 +247,7 @@ impl Ledger {
         let mut rows = std::mem::take(&mut self.rows);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);
-        kind::classify(&mut rows.gpu, &self.channels);
+        kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
         self.arrange(&rows);
         let Self { mut book, gpus, processes, nvml, .. } = self;
         let place = |rows: Vec<Row>| -> Vec<Allocation> {

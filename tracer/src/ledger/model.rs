@@ -19,7 +19,8 @@ pub struct Book {
     pub allocations: Vec<Allocation>,
     /// Pinned host memory, bytes, in the same form; never part of a GPU sum.
     pub host: Vec<Allocation>,
-    /// Memory of others that a process mapped (IPC, imported handles): 0 bytes of its own.
+    /// Memory of others that a process mapped (IPC, imported handles): 0 bytes of its own. `bytes` is the size of what
+    /// was mapped, where the owner is traced, else 0; never part of a GPU sum.
     pub imports: Vec<Allocation>,
     /// Calls and requests that failed for want of memory or otherwise, in order.
     pub failures: Vec<Failure>,

@@ -52,6 +52,11 @@ fn the_first_runtime_call_makes_the_context() {
     let mut trace = start();
     trace.calls(&["cudaFree"]).memory(1, 10, 2, 100, 400 * MIB);
     assert_eq!(kinds(trace), [Kind::Context]);
+
+    let mut trace = Trace::new();
+    trace.step(1, Step::Attached(Image::default()));
+    trace.calls(&["cudaMalloc"]).memory(1, 10, 2, 100, 400 * MIB);
+    assert_eq!(kinds(trace), [Kind::CudaMalloc], "its first call was before tracing began");
 }
 
 #[test]
