@@ -117,8 +117,10 @@ pub struct Ioctl {
     pub calls: [Frame; DEPTH],
     /// Valid entries of `calls`.
     pub depth: u32,
-    /// Unused.
-    pub pad: u32,
+    /// 1 when the thread died inside the request: the driver may or may not have done it.
+    pub unfinished: u32,
+    /// When the request began; 0 where the hook sees only its end.
+    pub enter_ns: u64,
     /// `struct file` of the descriptor that a control's parameters name (object export and import); 0: none.
     pub other_file: u64,
     /// The argument struct, as the driver left it. For UVM map-external: the head (24 bytes), then the tail from

@@ -39,6 +39,7 @@ pub struct Pending {
     pub cmd: u32,
     pub fd: u32,
     pub arg: u64,
+    pub enter_ns: u64,
 }
 
 /// All records to user space. User space sets the size.

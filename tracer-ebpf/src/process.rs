@@ -10,6 +10,7 @@ use tracer_ebpf::{FLAG_HELD, FileKey, KIND_EXEC, KIND_EXIT, KIND_FORK, Loss, Pro
 use crate::{
     linker::SIGSTOP,
     maps::{EVENTS, EXES, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
+    rm,
 };
 
 /// A `u32` field of a kernel structure.
@@ -83,6 +84,7 @@ fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
 pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     let (tgid, tid) = ids();
     if tracked(tgid) {
+        rm::thread_exits(tgid, tid);
         let _ = THREADS.remove(tid);
         exit(&ctx, tgid, tid);
     }

@@ -6,7 +6,7 @@
 use aya_ebpf::{
     bindings::pt_regs,
     helpers::{
-        bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
+        bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
         generated::bpf_probe_read_user as read_user,
     },
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
@@ -49,6 +49,8 @@ struct Request {
     arg: u64,
     ret: i64,
     file: u64,
+    enter_ns: u64,
+    unfinished: u32,
 }
 
 /// `long (*unlocked_ioctl)(struct file *, unsigned int, unsigned long)`: nvidia.ko's `nvidia_unlocked_ioctl`,
@@ -58,7 +60,7 @@ pub fn driver_ioctl(ctx: FExitContext) -> i32 {
     let (tgid, tid) = ids();
     if tracked(tgid) {
         let (file, cmd, arg, ret) = (ctx.arg(0), ctx.arg::<u64>(1) as u32, ctx.arg(2), ctx.arg(3));
-        request(tgid, tid, Request { cmd, fd: u32::MAX, arg, ret, file }, None);
+        request(tgid, tid, Request { cmd, fd: u32::MAX, arg, ret, file, enter_ns: 0, unfinished: 0 }, None);
     }
     0
 }
@@ -71,7 +73,9 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let regs = unsafe { &*ctx.regs };
     let cmd = regs.rsi as u32;
     if tracked(tgid) && wanted(cmd) {
-        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx };
+        // SAFETY: no arguments.
+        let enter_ns = unsafe { bpf_ktime_get_ns() };
+        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
         if PENDING.insert(tid, pending, 0).is_err() {
             lose(Loss::MapFull);
         }
@@ -83,17 +87,39 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
 #[uretprobe]
 pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
     let (tgid, tid) = ids();
-    // SAFETY: a copy of the value, made before the entry is removed by this same thread.
-    if let Some(pending) = PENDING.get_ptr(tid).map(|p| unsafe { *p }) {
-        let _ = PENDING.remove(tid);
+    if let Some(pending) = take_pending(tid) {
         // SAFETY: as in `libc_ioctl`.
         let regs = unsafe { &*ctx.regs };
-        let Pending { cmd, fd, arg } = pending;
         let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
         let ret = regs.rax as i32 as i64;
-        request(tgid, tid, Request { cmd, fd, arg, ret, file: file_of(fd) }, Some(registers));
+        request(tgid, tid, pending.request(ret), Some(registers));
     }
     0
+}
+
+/// A thread exits: if that is inside a request, the return probe will not fire. The driver has done its work by then and
+/// written it back, and since Linux 6.17 the memory can still be read here.
+#[inline(always)]
+pub fn thread_exits(tgid: u32, tid: u32) {
+    if let Some(pending) = take_pending(tid) {
+        request(tgid, tid, Request { unfinished: 1, ..pending.request(0) }, None);
+    }
+}
+
+#[inline(always)]
+fn take_pending(tid: u32) -> Option<Pending> {
+    // SAFETY: a copy of the value, made before the entry is removed by this same thread.
+    let pending = PENDING.get_ptr(tid).map(|p| unsafe { *p })?;
+    let _ = PENDING.remove(tid);
+    Some(pending)
+}
+
+impl Pending {
+    #[inline(always)]
+    fn request(self, ret: i64) -> Request {
+        let Self { cmd, fd, arg, enter_ns } = self;
+        Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns, unfinished: 0 }
+    }
 }
 
 /// `void (struct pt_regs *regs, long ret)`: where neither the driver nor libc can be probed. Every system call of every
@@ -110,7 +136,12 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
         {
             let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
             let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
-            request(tgid, tid, Request { cmd, fd, arg, ret, file: file_of(fd) }, Some(registers));
+            request(
+                tgid,
+                tid,
+                Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns: 0, unfinished: 0 },
+                Some(registers),
+            );
         }
     }
     0
@@ -233,7 +264,8 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
         (*out).fd = request.fd;
         (*out).ret = request.ret;
         (*out).file = request.file;
-        (*out).pad = 0;
+        (*out).unfinished = request.unfinished;
+        (*out).enter_ns = request.enter_ns;
         (*out).other_file = 0;
         (*out).depth = 0;
         if let Some(thread) = thread {

@@ -45,9 +45,11 @@ impl Processes {
         self.known.entry(pid).or_default();
     }
 
-    /// A process executed a new image: its title is the new command line.
-    pub(super) fn exec(&mut self, pid: u32) {
-        self.known.entry(pid).or_default().title = image::title(pid).unwrap_or_default();
+    /// A process executed a new image: its title is the new command line, and files may have closed.
+    pub(super) fn exec(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let known = self.known.entry(pid).or_default();
+        known.title = image::title(pid).unwrap_or_default();
+        known.closed(pid, t)
     }
 
     /// A process is gone.
@@ -74,24 +76,31 @@ impl Processes {
         for (&pid, known) in &mut self.known {
             if let Some(title) = image::title(pid)
                 && title != known.title
-                && !title.is_empty()
             {
                 known.title.clone_from(&title);
                 records.push(Record::Process(Process { t, pid, step: Step::Title { title } }));
             }
-            known.files.retain(|fd, (file, target)| {
-                let now = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-                // A process that is exiting closes everything: its exit says so, with what it held.
-                let closed = match now {
-                    Ok(now) => now != *target,
-                    Err(e) => e.kind() == std::io::ErrorKind::NotFound && alive(pid),
-                };
-                if closed {
-                    records.push(Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file: *file }, ..Rm::default() }));
-                }
-                !closed
-            });
+            records.extend(known.closed(pid, t));
         }
+        records
+    }
+}
+
+impl Known {
+    /// Records for the driver files that the process no longer has open.
+    fn closed(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let mut records = Vec::new();
+        self.files.retain(|fd, (file, target)| {
+            // A process that is exiting closes everything: its exit says so, with what it held.
+            let closed = match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
+                Ok(now) => now != *target,
+                Err(e) => e.kind() == std::io::ErrorKind::NotFound && alive(pid),
+            };
+            if closed {
+                records.push(Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file: *file }, ..Rm::default() }));
+            }
+            !closed
+        });
         records
     }
 }

@@ -185,7 +185,7 @@ impl Session {
             self.processes.remove(pid);
             return Ok(());
         };
-        self.processes.exec(pid);
+        self.processes.exec(pid, monotonic_ns());
         self.writer.record(&Record::Process(Process { t: monotonic_ns(), pid, step: Step::Attached(image) }))?;
         self.changed = Some(monotonic_ns());
         Ok(())
@@ -310,8 +310,18 @@ impl Session {
             if matches!(op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
                 self.changed = Some(t);
             }
-            let calls = calls.clone();
-            self.writer.record(&Record::Rm(Rm { t, pid, tid, status: decoded.status, calls, outer, stack, op }))?;
+            self.writer.record(&Record::Rm(Rm {
+                t,
+                start: ioctl.enter_ns,
+                unfinished: ioctl.unfinished != 0,
+                pid,
+                tid,
+                status: decoded.status,
+                calls: calls.clone(),
+                outer,
+                stack,
+                op,
+            }))?;
         }
         Ok(())
     }
@@ -321,7 +331,10 @@ impl Session {
         self.stacks.forget(pid);
         self.place(pid, exec.header.flags & wire::FLAG_HELD == 0)?;
         self.kernel.know_executable(exec.exe)?;
-        self.processes.exec(pid);
+        // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
+        for record in self.processes.exec(pid, exec.header.time_ns) {
+            self.writer.record(&record)?;
+        }
         let image = image::image(pid).unwrap_or_default();
         resume(&exec.header);
         let step = Step::Exec(image);

@@ -223,6 +223,12 @@ pub struct Stack {
 pub struct Rm {
     /// When it returned.
     pub t: u64,
+    /// When it began; 0 where only its end was seen.
+    #[serde(skip_serializing_if = "is_zero_u64")]
+    pub start: u64,
+    /// True when the thread was killed inside it: the driver finished it, the process never saw the result.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// Process.
     pub pid: u32,
     /// Thread.

@@ -74,7 +74,18 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn rm() -> impl Strategy<Value = Rm> {
     (any::<(u64, u32, u32, u32)>(), vec(".*", 0..3), any::<u64>(), any::<Option<u32>>(), op()).prop_map(
-        |((t, pid, tid, status), calls, outer, stack, op)| Rm { t, pid, tid, status, calls, outer, stack, op },
+        |((t, pid, tid, status), calls, outer, stack, op)| Rm {
+            t,
+            start: t / 2,
+            unfinished: tid % 2 == 1,
+            pid,
+            tid,
+            status,
+            calls,
+            outer,
+            stack,
+            op,
+        },
     )
 }
 
