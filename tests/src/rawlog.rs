@@ -229,12 +229,9 @@ pub fn records(lines: &[Line]) -> Vec<Record> {
                 let decoded = at_return(*cmd, words, error).and_then(|ioctl| ioctl::decode(&ioctl, DRIVER));
                 let Some(decoded) = decoded else { continue };
                 let (status, calls): (_, Vec<_>) = (decoded.status, calls.iter().map(|&e| api(e)).collect());
-                records.extend(
-                    decoded
-                        .ops
-                        .into_iter()
-                        .map(|op| Record::Rm(Rm { t, pid, tid, status, calls: calls.clone(), outer, stack: None, op })),
-                );
+                records.extend(decoded.ops.into_iter().map(|op| {
+                    Record::Rm(Rm { t, pid, tid, status, calls: calls.clone(), outer, op, ..Rm::default() })
+                }));
             }
             What::Enter(api) => drop(entries.insert((tid, api.clone(), calls.len()), i)),
             What::Leave(name, result) => {
