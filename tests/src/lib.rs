@@ -1,1 +1,7 @@
 //! The simulated CUDA stack and what the live tests share.
+
+pub mod driver;
+pub mod rawlog;
+pub mod shims;
+pub mod sim;
+pub mod truth;

@@ -1,6 +1,7 @@
 //! The command line, from outside.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -200,6 +201,19 @@ fn folded_stacks_go_to_a_pipe_or_a_file() {
     let said = place.stdout(&["export", "server.vrt", "--format", "folded", "-o", "out.folded"]);
     assert!(said.starts_with("out.folded: folded stacks (1), open in "), "{said}");
     assert_eq!(fs::read_to_string(place.path("out.folded")).unwrap(), folded);
+}
+
+#[test]
+fn under_sudo_files_belong_to_the_invoking_user() {
+    const NOBODY: u32 = 65534;
+    let place = Place::new(EXITED);
+    let mut command = command(place.directory.path(), &["flamegraph", "server.vrt", "-o", "out.svg"]);
+    let status = command.envs([("SUDO_UID", "65534"), ("SUDO_GID", "65534")]).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success());
+    // Only root can give files away; for others SUDO_UID means nothing.
+    let user = nix::unistd::geteuid();
+    let expected = if user.is_root() { NOBODY } else { user.as_raw() };
+    assert_eq!(fs::metadata(place.path("out.svg")).unwrap().uid(), expected);
 }
 
 #[test]

@@ -50,7 +50,7 @@ enum Format {
 }
 
 /// Writes the export; for a file, says where it is.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let book = open::book(&args.file)?;
     let Format::Folded = args.format;
     let stacks = folded::collapse(&book, args.value, args.at).with_context(|| args.file.display().to_string())?;

@@ -41,7 +41,7 @@ pub(super) struct Args {
 }
 
 /// Writes the SVG and says where it is.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let book = open::book(&args.file)?;
     let svg =
         flamegraph::render(&book, &args.file, args.value, args.at).with_context(|| args.file.display().to_string())?;

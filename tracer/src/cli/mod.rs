@@ -65,8 +65,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::execute(args),
         Command::Attach(args) => attach::execute(args),
         Command::Report(args) => report::execute(args),
-        Command::Flamegraph(args) => flamegraph::execute(args),
-        Command::Export(args) => export::execute(args),
+        Command::Flamegraph(args) => flamegraph::execute(&args),
+        Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
     };
     result.unwrap_or_else(|error| {

@@ -1,6 +1,7 @@
 //! `vramtrace run`.
 
 use std::ffi::OsString;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
 
@@ -9,7 +10,10 @@ use tracer::attach::{
     spawn::{Held, exit_code},
     user::Invoker,
 };
-use tracer::collect::drive::{self, End, Signals, Until};
+use tracer::collect::{
+    drive::{self, End, Signals, Until},
+    session::{Session, Summary},
+};
 use tracer::trace::record::Outcome;
 
 use super::{options::Tracing, tracing};
@@ -58,22 +62,41 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
     }
     child.release()?;
+    let pidfd = child.pidfd().try_clone_to_owned()?;
     let until =
-        Until { child: Some((child.pid(), child.pidfd())), limit: tracing::limit(&args.tracing), last_process: false };
-    let end = drive::drive(&mut session, &until, &signals, |_| {});
-    // The child's end is known before the file is closed, whatever went wrong with the file.
-    let status = match end {
-        Ok(End::Child) => Some(child.wait()?),
-        _ => None,
+        Until { child: Some((child.pid(), pidfd.as_fd())), limit: tracing::limit(&args.tracing), last_process: false };
+    let traced = trace(session, &until, &signals, &mut child);
+    let (end, status) = match traced {
+        Ok((end, status, summary)) => {
+            tracing::last_line(&path, summary);
+            (Some(end), status)
+        }
+        // A full disk, say. What was written before can be read; the command goes on and is waited for.
+        Err(error) => {
+            eprintln!("vramtrace: {error:#}; the command goes on untraced");
+            (None, None)
+        }
     };
-    let summary = drive::finish(session, end?, status.map(outcome))?;
-    tracing::last_line(&path, summary);
-    // Tracing is over; the command goes on and its exit code is still ours to give.
-    let status = match status {
-        Some(status) => status,
-        None => child.wait()?,
+    let status = match (end, status) {
+        (_, Some(status)) => status,
+        // A second Ctrl-C: whatever the command does with its own, we are not in its way.
+        (Some(End::Signal(signal)), None) => return Ok(ExitCode::from(128 + signal as u8)),
+        (_, None) => child.wait()?,
     };
-    Ok(ExitCode::from(u8::try_from(exit_code(status)).unwrap_or(u8::MAX)))
+    let code = u8::try_from(exit_code(status)).unwrap_or(u8::MAX);
+    Ok(if end.is_some() { ExitCode::from(code) } else { ExitCode::FAILURE })
+}
+
+/// Traces until something ends it, and closes the file. Gives the child's status if that is what ended it.
+fn trace(
+    mut session: Session,
+    until: &Until<'_>,
+    signals: &Signals,
+    child: &mut Held,
+) -> anyhow::Result<(End, Option<ExitStatus>, Summary)> {
+    let end = drive::drive(&mut session, until, signals, |_| {})?;
+    let status = if end == End::Child { Some(child.wait()?) } else { None };
+    Ok((end, status, drive::finish(session, end, status.map(outcome))?))
 }
 
 fn outcome(status: ExitStatus) -> Outcome {

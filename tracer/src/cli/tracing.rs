@@ -97,6 +97,6 @@ pub(super) fn last_line(path: &Path, summary: Summary) {
         1 => "; 1 traced process still runs".to_owned(),
         n => format!("; {n} traced processes still run"),
     };
-    let (shown, size, events) = (path.display(), bytes::format(size), summary.events);
+    let (shown, size, events) = (path.display(), bytes::human(size), summary.events);
     eprintln!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");
 }

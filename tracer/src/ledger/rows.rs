@@ -1,7 +1,7 @@
 //! Rows of the ledger while it is being written.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Allocation, Death, Kind, Owner};
 
@@ -23,6 +23,8 @@ pub(super) struct Row {
     pub(super) place: Place,
     /// Entry time of the outermost API call, 0 without one.
     pub(super) outer: u64,
+    /// The thread was capturing a stream.
+    pub(super) capture: bool,
 }
 
 /// Which table a row stands in.
@@ -59,6 +61,8 @@ pub(super) struct Rows {
     pub(super) gpu: Vec<Row>,
     pub(super) host: Vec<Row>,
     pub(super) imports: Vec<Row>,
+    /// Threads that are capturing a stream into a graph.
+    pub(super) capturing: HashSet<(usize, u32)>,
     /// Rows made inside the API call that each thread is in, waiting for its stack.
     open: HashMap<(usize, u32), (u64, Vec<RowId>)>,
 }
@@ -96,8 +100,9 @@ impl Rows {
             stack: event.stack,
             evidence: "",
         };
+        let capture = !self.capturing.is_empty() && self.capturing.contains(&(event.process, event.tid));
         let rows = self.table(table);
-        rows.push(Row { allocation, place, outer: event.outer });
+        rows.push(Row { allocation, place, outer: event.outer, capture });
         let id = RowId { table, index: rows.len() - 1 };
         if event.stack.is_none() && event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();

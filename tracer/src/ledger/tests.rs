@@ -6,22 +6,23 @@ use crate::trace::record::{Alloc, Footer, Gpu, Image, Loss, Notice, NvmlProcess,
 mod attach;
 mod failures;
 mod fallback;
+mod kinds;
 mod model;
 mod sharing;
 
-pub(super) const MIB: u64 = 1 << 20;
+const MIB: u64 = 1 << 20;
 const UUID: [&str; 2] = ["GPU-aaaa", "GPU-bbbb"];
 
 /// Writes a trace, one event a microsecond.
-pub(super) struct Trace {
+struct Trace {
     ledger: Ledger,
-    pub(super) t: u64,
+    t: u64,
     calls: Vec<String>,
     outer: u64,
 }
 
 impl Trace {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self::with(Source::Ioctl)
     }
 
@@ -33,24 +34,24 @@ impl Trace {
         trace
     }
 
-    pub(super) fn push(&mut self, record: Record) {
+    fn push(&mut self, record: Record) {
         self.t += 1000;
         self.ledger.push(record);
     }
 
     /// Inside these API calls until the next `calls`.
-    pub(super) fn calls(&mut self, names: &[&str]) -> &mut Self {
+    fn calls(&mut self, names: &[&str]) -> &mut Self {
         self.calls = names.iter().map(|&n| n.to_owned()).collect();
         self.outer = if names.is_empty() { 0 } else { self.t };
         self
     }
 
-    pub(super) fn rm(&mut self, pid: u32, status: u32, op: Op) {
+    fn rm(&mut self, pid: u32, status: u32, op: Op) {
         let (t, calls, outer) = (self.t, self.calls.clone(), self.outer);
         self.push(Record::Rm(Rm { t, pid, tid: pid, status, calls, outer, op, ..Rm::default() }));
     }
 
-    pub(super) fn step(&mut self, pid: u32, step: Step) {
+    fn step(&mut self, pid: u32, step: Step) {
         self.push(Record::Process(Process { t: self.t, pid, step }));
     }
 
@@ -58,14 +59,14 @@ impl Trace {
         self.step(pid, Step::Exit { code: Some(0), signal: None });
     }
 
-    pub(super) fn object(&mut self, pid: u32, client: u32, parent: u32, object: u32, class: u32) {
+    fn object(&mut self, pid: u32, client: u32, parent: u32, object: u32, class: u32) {
         let file = u64::from(client) << 8;
         let device_id = (class == 0x80).then_some(object - 2);
         self.rm(pid, 0, Op::Alloc(Alloc { client, parent, object, class, device_id, file, ..Alloc::default() }));
     }
 
     /// A client with the devices of both GPUs (handles 2 and 3) and an address space on the first.
-    pub(super) fn client(&mut self, pid: u32, client: u32) {
+    fn client(&mut self, pid: u32, client: u32) {
         self.object(pid, client, client, client, 0x41);
         for device in [2, 3] {
             self.object(pid, client, client, device, 0x80);
@@ -76,17 +77,17 @@ impl Trace {
         self.rm(pid, 0, Op::RegisterVaspace { uuid: UUID[1].into(), client, vaspace: 5 });
     }
 
-    pub(super) fn memory(&mut self, pid: u32, client: u32, device: u32, object: u32, bytes: u64) {
+    fn memory(&mut self, pid: u32, client: u32, device: u32, object: u32, bytes: u64) {
         let file = u64::from(client) << 8;
         let (parent, size) = (device, Some(bytes));
         self.rm(pid, 0, Op::Alloc(Alloc { client, parent, object, class: 0x40, size, file, ..Alloc::default() }));
     }
 
-    pub(super) fn free(&mut self, pid: u32, client: u32, object: u32) {
+    fn free(&mut self, pid: u32, client: u32, object: u32) {
         self.rm(pid, 0, Op::Free { client, object });
     }
 
-    pub(super) fn dup(&mut self, pid: u32, client: u32, object: u32, source_client: u32, source_object: u32) {
+    fn dup(&mut self, pid: u32, client: u32, object: u32, source_client: u32, source_object: u32) {
         self.rm(pid, 0, Op::Dup { client, parent: 2, object, source_client, source_object });
     }
 
@@ -105,13 +106,13 @@ impl Trace {
         self.t += 20_000_000;
     }
 
-    pub(super) fn book(self) -> Book {
+    fn book(self) -> Book {
         self.ledger.finish()
     }
 }
 
 /// Live bytes of a process by pid at the end.
-pub(super) fn held(book: &Book, pid: u32) -> u64 {
+fn held(book: &Book, pid: u32) -> u64 {
     let process = book.processes.iter().position(|p| p.pid == pid).expect("the process");
     book.live_at(book.end_of(process), |a| a.process == process)
 }

@@ -5,7 +5,7 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// `bytes` in binary units: `512 B`, `518.0 MiB`, `21.71 GiB`. Exact below 1 KiB; else rounded half up, to a tenth, from
 /// GiB on to a hundredth.
 #[must_use]
-pub fn format(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
@@ -25,11 +25,11 @@ pub fn format(bytes: u64) -> String {
 
 /// `a - b` with its sign: `+2.0 MiB`, `-1.50 GiB`, `0 B`.
 #[must_use]
-pub fn format_difference(a: u64, b: u64) -> String {
+pub fn difference(a: u64, b: u64) -> String {
     match a.cmp(&b) {
-        std::cmp::Ordering::Less => format!("-{}", format(b - a)),
+        std::cmp::Ordering::Less => format!("-{}", human(b - a)),
         std::cmp::Ordering::Equal => "0 B".to_owned(),
-        std::cmp::Ordering::Greater => format!("+{}", format(a - b)),
+        std::cmp::Ordering::Greater => format!("+{}", human(a - b)),
     }
 }
 
@@ -55,22 +55,22 @@ mod tests {
             (u64::MAX, "16.00 EiB"),
         ];
         for (bytes, text) in cases {
-            assert_eq!(format(bytes), text);
+            assert_eq!(human(bytes), text);
         }
     }
 
     #[test]
     fn differences_have_signs() {
-        assert_eq!(format_difference(3 << 20, 1 << 20), "+2.0 MiB");
-        assert_eq!(format_difference(0, 512), "-512 B");
-        assert_eq!(format_difference(7, 7), "0 B");
-        assert_eq!(format_difference(0, u64::MAX), "-16.00 EiB");
+        assert_eq!(difference(3 << 20, 1 << 20), "+2.0 MiB");
+        assert_eq!(difference(0, 512), "-512 B");
+        assert_eq!(difference(7, 7), "0 B");
+        assert_eq!(difference(0, u64::MAX), "-16.00 EiB");
     }
 
     proptest! {
         #[test]
         fn any_size_is_short_and_near(bytes: u64) {
-            let text = format(bytes);
+            let text = human(bytes);
             prop_assert!(text.len() <= 11, "{text}");
             let (number, unit) = text.split_once(' ').unwrap();
             let shift = UNITS.iter().position(|u| *u == unit).map_or(0, |n| 10 * (n + 1));

@@ -70,7 +70,7 @@ fn describe(value: Value, at: At) -> String {
 /// The total, and what makes it less than certain.
 fn subtitle(book: &Book, folded: &BTreeMap<String, u64>) -> String {
     let total = folded.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
-    let mut text = bytes::format(total);
+    let mut text = bytes::human(total);
     let lost: u64 = book.losses.iter().filter(|(why, _)| trust::costs_bytes(book, why)).map(|(_, count)| count).sum();
     if lost > 0 {
         text += &format!(" · {lost} events LOST");
@@ -89,7 +89,7 @@ mod tests {
     use crate::report::text::tests::{exact_run, out_of_memory};
 
     fn svg(t: &TestBook) -> String {
-        String::from_utf8(render(&t.book, Path::new("/tmp/server.vrt"), Value::Live, At::End).unwrap()).unwrap()
+        String::from_utf8(render(&t.book, Path::new("/srv/server.vrt"), Value::Live, At::End).unwrap()).unwrap()
     }
 
     #[test]

@@ -69,9 +69,9 @@ fn fatal_failure(book: &Book) -> Option<&Failure> {
 }
 
 fn describe_failure(failure: &Failure, axes: &Axes<'_>) -> String {
-    let of = failure.requested.map_or(String::new(), |size| format!(" of {}", bytes::format(size)));
+    let of = failure.requested.map_or(String::new(), |size| format!(" of {}", bytes::human(size)));
     let gpu = failure.gpu.map_or(String::new(), |gpu| format!(" on {}", axes.gpu(gpu)));
-    let free = failure.free.map_or(String::new(), |free| format!(", {} free", bytes::format(free)));
+    let free = failure.free.map_or(String::new(), |free| format!(", {} free", bytes::human(free)));
     format!("{}{of} failed in {}{gpu}{free}", failure.api, axes.rank(failure.process))
 }
 

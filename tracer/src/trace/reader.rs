@@ -1,22 +1,26 @@
 //! Reading a trace.
+//!
+//! Decoding JSON takes most of the time of a report, so it is spread over threads: one decompresses and cuts the text
+//! into batches of whole lines, some decode batches, and the reader hands out their records in order. Memory is bounded
+//! by the batches in flight.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::Error;
+use super::lines::{Batch, Lines, NotZstd};
 use super::record::{Header, MAJOR, MINOR, Record};
 
-/// Longest line read: far above any record, far below what would hurt.
-pub const MAX_LINE: usize = 64 * 1024 * 1024;
-/// Decompressed bytes buffered.
-const BUFFER: usize = 256 * 1024;
-/// Largest zstd window accepted, as a power of two: 128 MiB, what `zstd -d` accepts by default.
-const WINDOW_LOG: u32 = 27;
-/// First bytes of a zstd frame (RFC 8878 §3.1.1).
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Most decoding threads: enough to keep up with decompression.
+const WORKERS: usize = 6;
 
 /// Record kinds this version knows: the names of [`Record`]'s variants.
 const KINDS: [&str; 11] =
@@ -26,23 +30,30 @@ const KINDS: [&str; 11] =
 ///
 /// A trace that was cut off gives its records up to there, then ends; [`truncated`](Self::truncated) tells. Damage gives
 /// one [`Error::Damaged`], then the end.
-pub struct Reader<R: Read> {
-    input: Input<R>,
-    line: Vec<u8>,
-    lines: u64,
+#[derive(Debug)]
+pub struct Reader {
     path: String,
     header: Option<Header>,
-    pending: Option<Record>,
-    newer: bool,
-    done: bool,
+    records: std::vec::IntoIter<Record>,
+    /// Damage that follows `records`.
+    damage: Option<String>,
+    /// Batches being decoded, in order; `None` at the end.
+    batches: Option<Receiver<Receiver<Decoded>>>,
+    lines: u64,
     footer: bool,
     unknown: u64,
 }
 
-/// Decompressed text.
-type Input<R> = BufReader<zstd::stream::read::Decoder<'static, BufReader<io::Chain<io::Cursor<Vec<u8>>, R>>>>;
+/// A decoded batch.
+#[derive(Debug, Default)]
+struct Decoded {
+    records: Vec<Record>,
+    lines: u64,
+    unknown: u64,
+    damage: Option<String>,
+}
 
-impl Reader<File> {
+impl Reader {
     /// Opens a trace file and reads its header.
     ///
     /// # Errors
@@ -55,158 +66,146 @@ impl Reader<File> {
         }
         Self::named(file, name)
     }
-}
 
-impl<R: Read> Reader<R> {
     /// Reads a trace from anything.
     ///
     /// # Errors
     /// As [`open`](Reader::open).
-    pub fn from_read(input: R) -> Result<Self, Error> {
+    pub fn from_read(input: impl Read + Send + 'static) -> Result<Self, Error> {
         Self::named(input, "trace".to_owned())
     }
 
-    fn named(mut input: R, path: String) -> Result<Self, Error> {
-        let magic = magic(&mut input).map_err(|e| Error::io(&path, e))?;
-        if !ZSTD_MAGIC.starts_with(&magic) {
-            return Err(Error::NotATrace { path, why: "it is not zstd-compressed" });
-        }
-        let empty = magic.len() < ZSTD_MAGIC.len();
-        let raw = BufReader::new(io::Cursor::new(magic).chain(input));
-        let mut decoder = zstd::stream::read::Decoder::with_buffer(raw).map_err(|e| Error::io(&path, e))?;
-        decoder.window_log_max(WINDOW_LOG).map_err(|e| Error::io(&path, e))?;
+    fn named(input: impl Read + Send + 'static, path: String) -> Result<Self, Error> {
+        let mut lines = match Lines::new(input).map_err(|e| Error::io(&path, e))? {
+            Ok(lines) => lines,
+            Err(NotZstd) => return Err(Error::NotATrace { path, why: "it is not zstd-compressed" }),
+        };
+        let first = lines.next().unwrap_or_default();
+        let header = match first.text.split_inclusive(|&b| b == b'\n').next() {
+            Some(line) => Some(header(line, &path)?),
+            None => None,
+        };
+        let newer = header.as_ref().is_some_and(|header| header.minor > MINOR);
         let mut reader = Self {
-            input: BufReader::with_capacity(BUFFER, decoder),
-            line: Vec::new(),
-            lines: 0,
             path,
-            header: None,
-            pending: None,
-            newer: false,
-            done: empty,
+            header,
+            records: Vec::new().into_iter(),
+            damage: None,
+            batches: None,
+            lines: 0,
             footer: false,
             unknown: 0,
         };
-        if !empty {
-            reader.read_header()?;
+        reader.accept(decode(&first, newer));
+        if reader.damage.is_none() {
+            reader.batches = Some(spawn(lines, newer));
         }
         Ok(reader)
     }
 
-    fn read_header(&mut self) -> Result<(), Error> {
-        if !self.next_line()? {
-            return Ok(());
-        }
-        let foreign = |why| Error::NotATrace { path: self.path.clone(), why };
-        // Read the versions alone first: the rest of a newer header may not fit.
-        let Ok(Versions { header: Some(versions) }) = serde_json::from_slice(&self.line) else {
-            return Err(foreign("its first line is no header"));
-        };
-        if versions.format != "vramtrace" {
-            return Err(foreign("its first line is not vramtrace's"));
-        }
-        if versions.major > MAJOR {
-            let (path, major, tool) = (self.path.clone(), versions.major, versions.tool);
-            return Err(Error::Newer { path, major, tool, supported: MAJOR });
-        }
-        self.newer = versions.minor > MINOR;
-        match serde_json::from_slice(&self.line) {
-            Ok(Record::Header(header)) => {
-                self.header = Some(header.clone());
-                self.pending = Some(Record::Header(header));
-                Ok(())
-            }
-            Ok(_) => Err(foreign("its first line is no header")),
-            Err(e) => Err(self.damaged(format!("the header: {e}"))),
-        }
-    }
-
     /// The header, unless the file was cut off before its end.
+    #[must_use]
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()
     }
 
     /// True once the records have ended without a footer: the file was cut off or damaged, or is still being written.
+    #[must_use]
     pub fn truncated(&self) -> bool {
-        self.done && !self.footer
+        self.batches.is_none() && self.records.as_slice().is_empty() && !self.footer
     }
 
     /// Lines of unknown kinds skipped so far.
+    #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unknown
     }
 
-    fn damaged(&mut self, why: String) -> Error {
-        self.done = true;
-        Error::Damaged { path: self.path.clone(), line: self.lines.saturating_sub(1), why }
-    }
-
-    /// Reads the next whole line into `self.line`; false at the end, whichever way it comes.
-    fn next_line(&mut self) -> Result<bool, Error> {
-        self.line.clear();
-        let limit = MAX_LINE as u64 + 1;
-        let result = (&mut self.input).take(limit).read_until(b'\n', &mut self.line);
-        self.lines += 1;
-        match result {
-            Ok(_) if self.line.last() == Some(&b'\n') => Ok(true),
-            Ok(_) if self.line.len() > MAX_LINE => Err(self.damaged(format!("a line is longer than {MAX_LINE} bytes"))),
-            // The end: between lines, or in the middle of one (what is there of it is not to be trusted).
-            Ok(_) => {
-                self.done = true;
-                Ok(false)
-            }
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                self.done = true;
-                Ok(false)
-            }
-            Err(e) => Err(self.damaged(format!("decompression: {e}"))),
-        }
-    }
-
-    /// Tells an unknown kind (skip it) from a damaged line.
-    fn is_unknown_kind(&self) -> bool {
-        use std::collections::BTreeMap;
-        let Ok(object) = serde_json::from_slice::<BTreeMap<String, serde::de::IgnoredAny>>(&self.line) else {
-            return false;
-        };
-        match object.keys().next() {
-            // A known kind that does not fit can only be a later minor version's (a new operation or step).
-            Some(kind) if object.len() == 1 => self.newer || !KINDS.contains(&kind.as_str()),
-            _ => false,
-        }
-    }
-
-    fn read_record(&mut self) -> Result<Option<Record>, Error> {
-        while !self.done && self.next_line()? {
-            match serde_json::from_slice(&self.line) {
-                Ok(record) => {
-                    self.footer |= matches!(record, Record::Footer(_));
-                    return Ok(Some(record));
-                }
-                Err(_) if self.is_unknown_kind() => self.unknown += 1,
-                Err(e) => return Err(self.damaged(e.to_string())),
-            }
-        }
-        Ok(None)
+    fn accept(&mut self, decoded: Decoded) {
+        self.records = decoded.records.into_iter();
+        self.unknown += decoded.unknown;
+        self.lines += decoded.lines;
+        self.damage = decoded.damage;
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl Iterator for Reader {
     type Item = Result<Record, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(record) = self.pending.take() {
-            return Some(Ok(record));
+        loop {
+            if let Some(record) = self.records.next() {
+                self.footer |= matches!(record, Record::Footer(_));
+                return Some(Ok(record));
+            }
+            if let Some(why) = self.damage.take() {
+                self.batches = None;
+                return Some(Err(Error::Damaged { path: self.path.clone(), line: self.lines, why }));
+            }
+            // A decoder that died (it cannot) ends the trace as if it were cut off.
+            match self.batches.as_ref()?.recv().and_then(|batch| batch.recv()) {
+                Ok(decoded) => self.accept(decoded),
+                Err(_) => self.batches = None,
+            }
         }
-        self.read_record().transpose()
     }
 }
 
-/// Up to the first four bytes.
-fn magic(input: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
-    input.take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
-    Ok(magic)
+/// Starts the threads. They end when the reader is dropped: their channels close.
+fn spawn<R: Read + Send + 'static>(lines: Lines<R>, newer: bool) -> Receiver<Receiver<Decoded>> {
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(WORKERS);
+    let (ordered, results) = sync_channel(2 * workers);
+    let (jobs, work) = channel::<(Batch, Sender<Decoded>)>();
+    let work = Arc::new(Mutex::new(work));
+    for _ in 0..workers {
+        let work = Arc::clone(&work);
+        thread::spawn(move || {
+            loop {
+                let job = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok((batch, reply)) = job else { break };
+                // The reader may be gone.
+                let _ = reply.send(decode(&batch, newer));
+            }
+        });
+    }
+    thread::spawn(move || {
+        for batch in lines {
+            let (reply, result) = channel();
+            // The order of results is the order of batches; a full channel holds this thread back.
+            if ordered.send(result).is_err() || jobs.send((batch, reply)).is_err() {
+                break;
+            }
+        }
+    });
+    results
+}
+
+fn decode(batch: &Batch, newer: bool) -> Decoded {
+    let mut decoded = Decoded::default();
+    for line in batch.text.split_inclusive(|&b| b == b'\n') {
+        let record = std::str::from_utf8(line).map_err(|e| e.to_string());
+        match record.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())) {
+            Ok(record) => decoded.records.push(record),
+            Err(_) if is_unknown_kind(line, newer) => decoded.unknown += 1,
+            Err(why) => {
+                decoded.damage = Some(why);
+                return decoded;
+            }
+        }
+        decoded.lines += 1;
+    }
+    decoded.damage.clone_from(&batch.damage);
+    decoded
+}
+
+/// Tells an unknown kind (skip it) from a damaged line.
+fn is_unknown_kind(line: &[u8], newer: bool) -> bool {
+    let Ok(object) = serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(line) else { return false };
+    match object.keys().next() {
+        // A known kind that does not fit can only be a later minor version's (a new operation or step).
+        Some(kind) if object.len() == 1 => newer || !KINDS.contains(&kind.as_str()),
+        _ => false,
+    }
 }
 
 /// The part of a header that decides whether the rest can be read.
@@ -215,12 +214,30 @@ struct Versions {
     header: Option<Version>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct Version {
     format: String,
     major: u32,
-    minor: u32,
     tool: String,
+}
+
+fn header(line: &[u8], path: &str) -> Result<Header, Error> {
+    let foreign = |why| Error::NotATrace { path: path.to_owned(), why };
+    // The versions alone first: the rest of a newer header may not fit.
+    let Ok(Versions { header: Some(version) }) = serde_json::from_slice(line) else {
+        return Err(foreign("its first line is no header"));
+    };
+    if version.format != "vramtrace" {
+        return Err(foreign("its first line is not vramtrace's"));
+    }
+    let path = path.to_owned();
+    if version.major > MAJOR {
+        return Err(Error::Newer { path, major: version.major, tool: version.tool, supported: MAJOR });
+    }
+    match serde_json::from_slice(line) {
+        Ok(Record::Header(header)) => Ok(header),
+        Ok(_) => Err(foreign("its first line is no header")),
+        Err(e) => Err(Error::Damaged { path, line: 0, why: format!("the header: {e}") }),
+    }
 }

@@ -16,7 +16,7 @@ const STRINGS_IN_MEMORY: u64 = 64 << 20;
 /// Longest name that can be looked for, with its NUL.
 const NAME_BYTES: usize = 256;
 /// Definitions of wanted names, all versions together; a real library has one or two of each.
-const DEFINITIONS: usize = 4096;
+const DEFINITIONS: usize = 1024;
 /// Symbols read at a time.
 const CHUNK: u64 = 4096;
 

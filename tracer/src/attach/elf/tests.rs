@@ -152,6 +152,24 @@ fn absurd_counts_take_no_memory() {
 }
 
 #[test]
+fn one_name_for_thousands_of_functions_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("many.so");
+    let source: String = (0..5000).map(|n| format!("int f{n}(void) {{ return {n}; }}\n")).collect();
+    build(&path, &source);
+    let mut bytes = fs::read(&path).unwrap();
+    let file = ElfFile::open(&path).unwrap();
+    let table = file.sections_of(elf::SHT_DYNSYM).next().unwrap();
+    let symbols = &mut bytes[table.sh_offset.get(LE) as usize..][..table.sh_size.get(LE) as usize];
+    let first: [u8; 4] = symbols[24..28].try_into().unwrap();
+    symbols.chunks_exact_mut(24).for_each(|symbol| symbol[..4].copy_from_slice(&first));
+    fs::write(&path, &bytes).unwrap();
+    let names: Vec<String> = (0..5000).map(|n| format!("f{n}")).collect();
+    let error = ElfFile::open(&path).unwrap().resolve(names.iter().map(String::as_str)).unwrap_err().to_string();
+    assert!(error.contains("over and over"), "{error}");
+}
+
+#[test]
 fn a_string_table_larger_than_memory_is_read_in_place() {
     // The same table, moved behind a hole: 80 MiB that take no disk, names at the far end.
     let (_dir, path) = library(|_| {});

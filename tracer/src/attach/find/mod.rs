@@ -135,20 +135,22 @@ pub enum NamedError {
         source: io::Error,
     },
     /// None of the probed functions is in it.
-    #[error("{} defines no function of libcuda, libcudart, libnccl or libc10 (were its symbols stripped?)", _0.display())]
+    #[error("{} defines no function of libcuda, libcudart, libnccl or libc10 (is it stripped?)", _0.display())]
     NothingToProbe(PathBuf),
 }
 
-/// A file the user names (`--lib`): any name, also a program with a static runtime. It is the library most of whose
-/// functions it defines.
+/// A file the user names (`--lib`): any name, also a program with a static runtime. It is the library it is called, by
+/// file name or soname, else the one most of whose functions it defines (libnccl carries a whole static runtime).
 ///
 /// # Errors
 /// When it is no ELF file for this machine or defines nothing that is probed.
 pub fn named(path: &Path) -> Result<Library, NamedError> {
-    let plan = Plan::of_everything(&ElfFile::open(path)?)?;
-    let defined =
-        |lib: &Lib| plan.points.iter().filter(|p| probe::by_id(p.probe).is_some_and(|p| p.library == *lib)).count();
-    let lib = Lib::ALL.into_iter().max_by_key(defined).filter(|lib| defined(lib) > 0);
-    let lib = lib.ok_or_else(|| NamedError::NothingToProbe(path.to_owned()))?;
+    let file = ElfFile::open(path)?;
+    let plan = Plan::of_everything(&file)?;
+    let probes = || plan.points.iter().filter_map(|point| probe::by_id(point.probe));
+    let defined = |lib: Lib| probes().filter(|probe| probe.library == lib).count();
+    let called = recognise_path(path).or_else(|| recognise(&file.soname()?)).filter(|lib| defined(*lib) > 0);
+    let most = || Lib::ALL.into_iter().max_by_key(|lib| defined(*lib)).filter(|lib| defined(*lib) > 0);
+    let lib = called.or_else(most).ok_or_else(|| NamedError::NothingToProbe(path.to_owned()))?;
     Library::at(lib, path, path).map_err(|source| NamedError::Io { path: path.to_owned(), source })
 }

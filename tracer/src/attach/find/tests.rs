@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::*;
+use crate::attach::elf::tests::build;
 
 #[test]
 fn packagers_names_are_recognised_and_lookalikes_are_not() {
@@ -172,7 +173,7 @@ impl Drop for Mapper {
 fn mapped_libraries_are_found_even_when_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("libnccl.so.2");
-    super::super::elf::tests::build(&path, "int ncclCommInitRank(void) { return 0; }");
+    build(&path, "int ncclCommInitRank(void) { return 0; }");
     let mapper = Mapper::start(&path);
     let found = mapped_by(mapper.0.id());
     let original = fs::metadata(&path).unwrap().ino();
@@ -213,9 +214,17 @@ fn a_vanished_process_is_counted() {
 fn a_program_with_a_static_runtime_is_what_it_defines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("server");
-    super::super::elf::tests::build(&path, "int cudaMalloc(void) { return 0; } int cudaFree(void) { return 1; }");
+    build(&path, "int cudaMalloc(void) { return 0; } int cudaFree(void) { return 1; }");
     assert_eq!(named(&path).unwrap().lib, Lib::Cudart);
-    super::super::elf::tests::build(&path, "int other(void) { return 0; }");
+    let nccl =
+        "int ncclCommInitRank(void) { return 0; } int cudaMalloc(void) { return 1; } int cudaFree(void) { return 2; }";
+    build(&dir.path().join("libnccl.so.2"), nccl);
+    assert_eq!(
+        named(&dir.path().join("libnccl.so.2")).unwrap().lib,
+        Lib::Nccl,
+        "its name outweighs its static runtime"
+    );
+    build(&path, "int other(void) { return 0; }");
     let error = named(&path).unwrap_err().to_string();
     assert!(error.contains("defines no function"), "{error}");
 }

@@ -28,6 +28,11 @@ pub(super) static ROWS: &[Row] = &[
         "ncclResult_t (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm, \
          ncclConfig_t *config, int shrinkFlags)",
         &[handle(out(3)), more("parent", arg(0))]),
+    // In ranks that are members already the unique id is null and the rank -1.
+    row(Communicator, Group::Communicator, "2.29", &["ncclCommGrow"],
+        "ncclResult_t (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm, \
+         ncclConfig_t *config)",
+        &[handle(out(4)), more("parent", arg(0)), more("nranks", arg32(1)), more("rank", arg32(3))]),
     row(CommunicatorEnd, Group::Communicator, "2.14", &["ncclCommFinalize"],
         "ncclResult_t (ncclComm_t comm)",
         &[handle(arg(0))]),

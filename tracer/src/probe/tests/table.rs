@@ -10,33 +10,35 @@ use crate::probe::*;
 
 /// Functions of the driver API that allocate, free, map, share, create contexts, load code or run graphs.
 const DRIVER: &str = "
-    cuMemAlloc_v2 cuMemAlloc cuMemAllocPitch_v2 cuMemAllocManaged cuMemFree_v2 cuMemAllocHost_v2 cuMemHostAlloc cuMemFreeHost
-    cuMemHostRegister_v2 cuMemHostUnregister cuArrayCreate_v2 cuArray3DCreate_v2 cuArrayDestroy cuMipmappedArrayCreate
-    cuMipmappedArrayDestroy cuMemCreate cuMemRelease cuMemRetainAllocationHandle cuMemAddressReserve cuMemAddressFree
-    cuMemMap cuMemUnmap cuMemSetAccess cuMemMapArrayAsync cuMemMapArrayAsync_ptsz cuMemExportToShareableHandle
-    cuMemImportFromShareableHandle cuMemGetHandleForAddressRange cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem
-    cuMulticastBindAddr cuMulticastUnbind cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync
-    cuMemAllocFromPoolAsync_ptsz cuMemFreeAsync cuMemFreeAsync_ptsz cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo
-    cuMemPoolSetAttribute cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolExportToShareableHandle
-    cuMemPoolImportFromShareableHandle cuMemPoolExportPointer cuMemPoolImportPointer cuDeviceGetDefaultMemPool
-    cuDeviceGetMemPool cuDeviceSetMemPool cuMemGetDefaultMemPool cuMemGetMemPool cuMemSetMemPool cuIpcGetMemHandle
-    cuIpcOpenMemHandle_v2 cuIpcOpenMemHandle cuIpcCloseMemHandle cuImportExternalMemory cuExternalMemoryGetMappedBuffer
-    cuExternalMemoryGetMappedMipmappedArray cuDestroyExternalMemory cuGraphAddMemAllocNode cuGraphAddNode cuGraphAddNode_v2
-    cuGraphAddMemFreeNode cuGraphInstantiate cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams
-    cuGraphInstantiateWithParams_ptsz cuGraphUpload cuGraphUpload_ptsz cuGraphLaunch cuGraphLaunch_ptsz cuGraphExecUpdate
-    cuGraphExecUpdate_v2 cuGraphExecDestroy cuGraphDestroy cuDeviceGraphMemTrim cuDeviceGetGraphMemAttribute
-    cuDeviceSetGraphMemAttribute cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz cuStreamBeginCaptureToGraph
-    cuStreamBeginCaptureToGraph_ptsz cuStreamEndCapture cuStreamEndCapture_ptsz cuModuleLoad cuModuleLoadData
-    cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload
-    cuFuncLoad cuKernelGetFunction cuModuleGetFunction cuModuleGetGlobal_v2 cuLibraryGetGlobal cuLaunchKernel
-    cuLaunchKernel_ptsz cuLaunchKernelEx cuLaunchKernelEx_ptsz cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4
-    cuCtxDestroy_v2 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
-    cuDevicePrimaryCtxSetFlags_v2 cuCtxSetLimit cuCtxEnablePeerAccess cuCtxDisablePeerAccess cuStreamCreate
-    cuStreamCreateWithPriority cuGreenCtxCreate cuGreenCtxStreamCreate cuMemPrefetchAsync cuMemPrefetchAsync_ptsz
-    cuMemPrefetchAsync_v2 cuMemPrefetchAsync_v2_ptsz cuMemPrefetchBatchAsync cuMemDiscardBatchAsync
-    cuMemDiscardAndPrefetchBatchAsync cuMemAdvise cuMemAdvise_v2 cuStreamAttachMemAsync cuMemGetInfo_v2 cuCtxSetCurrent
-    cuCtxPushCurrent_v2 cuCtxPopCurrent_v2 cuCheckpointProcessLock cuCheckpointProcessCheckpoint
-    cuCheckpointProcessRestore cuCheckpointProcessUnlock";
+    cuMemAlloc_v2 cuMemAlloc cuMemAllocPitch_v2 cuMemAllocManaged cuMemFree_v2 cuMemAllocHost_v2 cuMemHostAlloc
+    cuMemFreeHost cuMemHostRegister_v2 cuMemHostUnregister cuArrayCreate_v2 cuArray3DCreate_v2 cuArrayDestroy
+    cuMipmappedArrayCreate cuMipmappedArrayDestroy cuMemCreate cuMemRelease cuMemRetainAllocationHandle
+    cuMemAddressReserve cuMemAddressFree cuMemMap cuMemUnmap cuMemSetAccess cuMemMapArrayAsync
+    cuMemMapArrayAsync_ptsz cuMemExportToShareableHandle cuMemImportFromShareableHandle
+    cuMemGetHandleForAddressRange cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastBindAddr
+    cuMulticastUnbind cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz
+    cuMemFreeAsync cuMemFreeAsync_ptsz cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute
+    cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle
+    cuMemPoolExportPointer cuMemPoolImportPointer cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceSetMemPool
+    cuMemGetDefaultMemPool cuMemGetMemPool cuMemSetMemPool cuIpcGetMemHandle cuIpcOpenMemHandle_v2
+    cuIpcOpenMemHandle cuIpcCloseMemHandle cuImportExternalMemory cuExternalMemoryGetMappedBuffer
+    cuExternalMemoryGetMappedMipmappedArray cuDestroyExternalMemory cuGraphAddMemAllocNode cuGraphAddNode
+    cuGraphAddNode_v2 cuGraphAddMemFreeNode cuGraphInstantiate cuGraphInstantiate_v2 cuGraphInstantiateWithFlags
+    cuGraphInstantiateWithParams cuGraphInstantiateWithParams_ptsz cuGraphUpload cuGraphUpload_ptsz cuGraphLaunch
+    cuGraphLaunch_ptsz cuGraphExecUpdate cuGraphExecUpdate_v2 cuGraphExecDestroy cuGraphDestroy cuDeviceGraphMemTrim
+    cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz
+    cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph_ptsz cuStreamEndCapture cuStreamEndCapture_ptsz
+    cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuLibraryLoadData
+    cuLibraryLoadFromFile cuLibraryUnload cuFuncLoad cuKernelGetFunction cuModuleGetFunction cuModuleGetGlobal_v2
+    cuLibraryGetGlobal cuLaunchKernel cuLaunchKernel_ptsz cuLaunchKernelEx cuLaunchKernelEx_ptsz cuCtxCreate
+    cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy_v2 cuDevicePrimaryCtxRetain
+    cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2 cuDevicePrimaryCtxSetFlags_v2 cuCtxSetLimit
+    cuCtxEnablePeerAccess cuCtxDisablePeerAccess cuStreamCreate cuStreamCreateWithPriority cuGreenCtxCreate
+    cuGreenCtxStreamCreate cuMemPrefetchAsync cuMemPrefetchAsync_ptsz cuMemPrefetchAsync_v2
+    cuMemPrefetchAsync_v2_ptsz cuMemPrefetchBatchAsync cuMemDiscardBatchAsync cuMemDiscardAndPrefetchBatchAsync
+    cuMemAdvise cuMemAdvise_v2 cuStreamAttachMemAsync cuMemGetInfo_v2 cuCtxSetCurrent cuCtxPushCurrent_v2
+    cuCtxPopCurrent_v2 cuCheckpointProcessLock cuCheckpointProcessCheckpoint cuCheckpointProcessRestore
+    cuCheckpointProcessUnlock";
 
 /// The same of the runtime API.
 const RUNTIME: &str = "
@@ -44,17 +46,18 @@ const RUNTIME: &str = "
     cudaHostRegister cudaHostUnregister cudaMallocArray cudaMalloc3DArray cudaMallocMipmappedArray cudaFreeArray
     cudaFreeMipmappedArray cudaMallocAsync cudaMallocAsync_ptsz cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz
     cudaFreeAsync cudaFreeAsync_ptsz cudaMemPoolCreate cudaMemPoolDestroy cudaMemPoolTrimTo cudaMemPoolSetAttribute
-    cudaMemPoolGetAttribute cudaMemPoolSetAccess cudaMemPoolExportToShareableHandle cudaMemPoolImportFromShareableHandle
-    cudaMemPoolExportPointer cudaMemPoolImportPointer cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool
-    cudaDeviceSetMemPool cudaMemGetDefaultMemPool cudaMemGetMemPool cudaMemSetMemPool cudaIpcGetMemHandle
-    cudaIpcOpenMemHandle cudaIpcCloseMemHandle cudaImportExternalMemory cudaExternalMemoryGetMappedBuffer
-    cudaExternalMemoryGetMappedMipmappedArray cudaDestroyExternalMemory cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode
-    cudaGraphAddNode cudaGraphAddNode_v2 cudaGraphInstantiate cudaGraphInstantiateWithFlags
-    cudaGraphInstantiateWithParams cudaGraphInstantiateWithParams_ptsz cudaGraphUpload cudaGraphUpload_ptsz
-    cudaGraphLaunch cudaGraphLaunch_ptsz cudaGraphExecDestroy cudaDeviceGraphMemTrim cudaStreamBeginCapture
-    cudaStreamBeginCapture_ptsz cudaStreamBeginCaptureToGraph cudaStreamEndCapture cudaSetDevice cudaInitDevice
-    cudaDeviceReset cudaDeviceSetLimit cudaDeviceEnablePeerAccess __cudaRegisterFatBinary cudaLibraryLoadData
-    cudaLibraryLoadFromFile cudaLaunchKernel cudaLaunchKernelExC cudaMemGetInfo";
+    cudaMemPoolGetAttribute cudaMemPoolSetAccess cudaMemPoolExportToShareableHandle
+    cudaMemPoolImportFromShareableHandle cudaMemPoolExportPointer cudaMemPoolImportPointer
+    cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool cudaDeviceSetMemPool cudaMemGetDefaultMemPool cudaMemGetMemPool
+    cudaMemSetMemPool cudaIpcGetMemHandle cudaIpcOpenMemHandle cudaIpcCloseMemHandle cudaImportExternalMemory
+    cudaExternalMemoryGetMappedBuffer cudaExternalMemoryGetMappedMipmappedArray cudaDestroyExternalMemory
+    cudaGraphAddMemAllocNode cudaGraphAddMemFreeNode cudaGraphAddNode cudaGraphAddNode_v2 cudaGraphInstantiate
+    cudaGraphInstantiateWithFlags cudaGraphInstantiateWithParams cudaGraphInstantiateWithParams_ptsz cudaGraphUpload
+    cudaGraphUpload_ptsz cudaGraphLaunch cudaGraphLaunch_ptsz cudaGraphExecDestroy cudaDeviceGraphMemTrim
+    cudaStreamBeginCapture cudaStreamBeginCapture_ptsz cudaStreamBeginCaptureToGraph cudaStreamEndCapture
+    cudaSetDevice cudaInitDevice cudaDeviceReset cudaDeviceSetLimit cudaDeviceEnablePeerAccess
+    __cudaRegisterFatBinary cudaLibraryLoadData cudaLibraryLoadFromFile cudaLaunchKernel cudaLaunchKernelExC
+    cudaMemGetInfo";
 
 const OTHERS: &str = "
     ncclCommInitRank ncclCommInitRankConfig ncclCommInitRankScalable ncclCommInitAll ncclCommDestroy ncclCommAbort

@@ -12,7 +12,7 @@ const ROWS: usize = 60;
 
 /// Memory divided by the axes asked for.
 pub(super) fn table(summary: &Summary, style: Style) -> String {
-    let live = bytes::format(summary.total.live_bytes);
+    let live = bytes::human(summary.total.live_bytes);
     let count = counted(summary.total.live_count, "allocation");
     let by = if summary.by.is_empty() { String::new() } else { format!(", by {}", summary.by.join(", ")) };
     let title = format!("GPU memory {}: {live} in {count}{by}", moment(&summary.at));
@@ -44,7 +44,7 @@ fn pre_attach(summary: &Summary) -> String {
         0 => String::new(),
         held => sentence(&format!(
             "  {} of it was held before tracing began (pre_attach): by NVML's figure then, without call or stack.",
-            bytes::format(held)
+            bytes::human(held)
         )),
     }
 }
@@ -81,7 +81,7 @@ fn first_label(by: &[&'static str], label: &str) -> impl Iterator<Item = String>
 }
 
 fn numbers_of(sum: &Bytes) -> [String; 4] {
-    let sizes = [sum.live_bytes, sum.peak_bytes, sum.allocated_bytes].map(bytes::format);
+    let sizes = [sum.live_bytes, sum.peak_bytes, sum.allocated_bytes].map(bytes::human);
     let [live, peak, allocated] = sizes;
     [live, peak, allocated, sum.count.to_string()]
 }
@@ -89,8 +89,8 @@ fn numbers_of(sum: &Bytes) -> [String; 4] {
 /// Sums of folded rows. Their common peak is not known from their own.
 fn rest_of(rest: &[&Cell]) -> [String; 4] {
     let sum = |get: fn(&Bytes) -> u64| rest.iter().map(|cell| get(&cell.bytes)).fold(0, u64::saturating_add);
-    let live = bytes::format(sum(|b| b.live_bytes));
-    [live, String::new(), bytes::format(sum(|b| b.allocated_bytes)), sum(|b| b.count).to_string()]
+    let live = bytes::human(sum(|b| b.live_bytes));
+    [live, String::new(), bytes::human(sum(|b| b.allocated_bytes)), sum(|b| b.count).to_string()]
 }
 
 fn axis_title(axis: &str) -> &'static str {

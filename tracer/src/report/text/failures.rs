@@ -38,11 +38,11 @@ pub(super) fn out_of_memory(summary: &Summary, style: Style) -> String {
 fn what_failed(failed: &Failed) -> String {
     let asked = failed.requested_bytes.map_or_else(
         || format!("{} failed for want of memory", failed.api),
-        |size| format!("{} asked for {}", failed.api, bytes::format(size)),
+        |size| format!("{} asked for {}", failed.api, bytes::human(size)),
     );
     let free = failed
         .free_bytes
-        .map_or_else(|| "free memory is not known".to_owned(), |f| format!("{} was free", bytes::format(f)));
+        .map_or_else(|| "free memory is not known".to_owned(), |f| format!("{} was free", bytes::human(f)));
     let gpu = failed.gpu.as_deref().unwrap_or("an unknown GPU");
     let again = if failed.count > 1 {
         format!("; {} times, the first at {}", failed.count, clock::format(failed.first_time_ns))
@@ -50,7 +50,7 @@ fn what_failed(failed: &Failed) -> String {
         String::new()
     };
     let short = match (failed.requested_bytes, failed.free_bytes) {
-        (Some(asked), Some(free)) if asked > free => format!(", {} short", bytes::format(asked - free)),
+        (Some(asked), Some(free)) if asked > free => format!(", {} short", bytes::human(asked - free)),
         _ => String::new(),
     };
     format!("{} at {}: {asked} on {gpu}; {free}{short}{again}", failed.rank, clock::format(failed.time_ns))
@@ -58,7 +58,7 @@ fn what_failed(failed: &Failed) -> String {
 
 fn holders(summary: &Summary, failed: &Failed) -> String {
     let (Some(held), Some(gpu)) = (failed.held_bytes, &failed.gpu) else { return String::new() };
-    let mut text = sentence(&format!("  Traced processes held {} on {gpu} then; most by:", bytes::format(held)));
+    let mut text = sentence(&format!("  Traced processes held {} on {gpu} then; most by:", bytes::human(held)));
     let mut table = Table::new(vec![
         Column::Number("Live"),
         Column::Number("Count"),
@@ -70,7 +70,7 @@ fn holders(summary: &Summary, failed: &Failed) -> String {
     ]);
     for holder in summary.holders(failed) {
         table.row([
-            bytes::format(holder.live_bytes),
+            bytes::human(holder.live_bytes),
             holder.live_count.to_string(),
             holder.rank.clone(),
             holder.phase.clone(),

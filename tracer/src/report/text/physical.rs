@@ -29,10 +29,10 @@ pub(super) fn against_nvml(summary: &Summary, style: Style) -> String {
         table.row([
             process.rank.clone(),
             device.label.clone(),
-            bytes::format(device.bytes.peak_bytes),
-            bytes::format(compared.live_bytes.unwrap_or(device.bytes.live_bytes)),
+            bytes::human(device.bytes.peak_bytes),
+            bytes::human(compared.live_bytes.unwrap_or(device.bytes.live_bytes)),
             nvml_figure(compared),
-            or_dash(both.map(|(nvml, live)| bytes::format_difference(nvml, live))),
+            or_dash(both.map(|(nvml, live)| bytes::difference(nvml, live))),
             or_dash(compared.explained_percent.map(|p| format!("{} %", physical::format_percent(p)))),
             if compared.samples == 0 {
                 "-".to_owned()
@@ -46,14 +46,14 @@ pub(super) fn against_nvml(summary: &Summary, style: Style) -> String {
     let mut text = style.title("Physical memory against NVML, at the last sample without a call in flight") + "\n";
     text += &table.render();
     if let Some((off, rank)) = worst {
-        text += &sentence(&format!("  Largest difference in a quiet sample: {} ({rank})", bytes::format(off)));
+        text += &sentence(&format!("  Largest difference in a quiet sample: {} ({rank})", bytes::human(off)));
     }
     text + &gpus(summary)
 }
 
 fn nvml_figure(compared: &Compared) -> String {
     match (compared.nvml_bytes, compared.samples) {
-        (Some(nvml), _) => bytes::format(nvml),
+        (Some(nvml), _) => bytes::human(nvml),
         (None, 0) => "no sample".to_owned(),
         (None, _) => "none quiet".to_owned(),
     }
@@ -64,8 +64,8 @@ fn gpus(summary: &Summary) -> String {
     let holders = |label: &str| summary.devices().filter(|(_, d)| d.label == label && d.bytes.peak_bytes > 0).count();
     let mut text = String::new();
     for gpu in summary.gpus.iter().filter(|gpu| holders(&gpu.label) > 1) {
-        let of = gpu.total_bytes.map_or(String::new(), |total| format!(" of {}", bytes::format(total)));
-        let (live, peak) = (bytes::format(gpu.bytes.live_bytes), bytes::format(gpu.bytes.peak_bytes));
+        let of = gpu.total_bytes.map_or(String::new(), |total| format!(" of {}", bytes::human(total)));
+        let (live, peak) = (bytes::human(gpu.bytes.live_bytes), bytes::human(gpu.bytes.peak_bytes));
         let processes = holders(&gpu.label);
         text += &sentence(&format!("  {}: {processes} traced processes hold {live}{of}; peak {peak}", gpu.label));
     }
@@ -79,7 +79,7 @@ pub(super) fn apart(summary: &Summary, style: Style) -> String {
     let mut any = false;
     for process in summary.processes.iter().filter(|p| p.host_bytes > 0 || p.imported_bytes > 0) {
         any = true;
-        table.row([process.rank.clone(), bytes::format(process.host_bytes), bytes::format(process.imported_bytes)]);
+        table.row([process.rank.clone(), bytes::human(process.host_bytes), bytes::human(process.imported_bytes)]);
     }
     if any { style.title("Not part of these sums") + "\n" + &table.render() } else { String::new() }
 }

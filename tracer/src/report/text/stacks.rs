@@ -17,7 +17,7 @@ pub(super) fn biggest(summary: &Summary, style: Style) -> String {
         let via = if row.api == NO_API { "outside API calls".to_owned() } else { format!("via {}", row.api) };
         let processes = if row.processes > 1 { format!(", {} processes", row.processes) } else { String::new() };
         let count = counted(row.live_count, "allocation");
-        let line = format!("  {:>10}  {} {via}: {count}{processes}", bytes::format(row.live_bytes), row.kind);
+        let line = format!("  {:>10}  {} {via}: {count}{processes}", bytes::human(row.live_bytes), row.kind);
         text += &(fit(&plain(&line), WIDTH) + "\n");
         text += &frame_lines(&row.frames, "no stack recorded");
     }

@@ -146,6 +146,18 @@ fn small_rows_become_one_and_the_total_stays() {
     assert!(text.contains("(140 smaller)") && text.contains("9.64 GiB") && text.contains("19.63 GiB"), "{text}");
 }
 
+#[test]
+fn a_shared_gpu_is_summed_over_its_processes() {
+    let mut t = TestBook::new();
+    let (first, second, gpu, other) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0), t.gpu(1));
+    t.allocate(first, gpu, 30 * GIB);
+    t.allocate(second, gpu, 20 * GIB);
+    t.allocate(second, other, GIB);
+    let text = report(&t, &Query::default());
+    assert!(text.contains("GPU 0: 2 traced processes hold 50.00 GiB of 80.00 GiB; peak 50.00 GiB"), "{text}");
+    assert!(!text.contains("GPU 1: "), "{text}");
+}
+
 fn fits(text: &str) -> Result<(), TestCaseError> {
     for line in text.lines() {
         prop_assert!(columns(line) <= WIDTH, "{} columns: {line}", columns(line));

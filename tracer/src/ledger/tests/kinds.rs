@@ -1,0 +1,149 @@
+//! What memory is for, from the calls around it or from structure.
+
+use super::*;
+
+fn start() -> Trace {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace
+}
+
+fn kinds(trace: Trace) -> Vec<Kind> {
+    let book = trace.book();
+    assert!(book.allocations.iter().all(|a| !a.evidence.is_empty()));
+    for Allocation { kind, owner, .. } in &book.allocations {
+        let driver = matches!(kind, Kind::Context | Kind::Module | Kind::LocalMemory | Kind::Channel);
+        assert_eq!(owner.0, if driver { "driver" } else { "unknown" });
+    }
+    book.allocations.iter().map(|a| a.kind).collect()
+}
+
+#[test]
+fn the_innermost_call_that_tells_decides() {
+    let mut trace = start();
+    let cases: [(&[&str], Kind); 10] = [
+        (&["cudaMemGetInfo", "cuDevicePrimaryCtxRetain"], Kind::Context),
+        (&["cudaMalloc", "cuMemAlloc_v2"], Kind::CudaMalloc),
+        (&["ncclCommInitRank", "cudaMalloc", "cuMemAlloc_v2"], Kind::CudaMalloc),
+        (&["cuMemCreate"], Kind::Vmm),
+        (&["cudaMallocAsync", "cuMemAllocAsync"], Kind::Pool),
+        (&["cudaGraphInstantiate", "cuGraphInstantiateWithFlags"], Kind::GraphExec),
+        (&["cuModuleLoadData"], Kind::Module),
+        (&["cuStreamCreateWithPriority"], Kind::Channel),
+        (&["cudaDeviceSetLimit", "cuCtxSetLimit"], Kind::LocalMemory),
+        (&["cudaMallocArray", "cuArray3DCreate_v2"], Kind::CudaMalloc),
+    ];
+    for (object, (calls, _)) in (100..).zip(&cases) {
+        trace.calls(calls).memory(1, 10, 2, object, 4 * MIB);
+    }
+    assert_eq!(kinds(trace), cases.map(|(_, kind)| kind));
+}
+
+#[test]
+fn the_first_runtime_call_makes_the_context() {
+    // A runtime that creates it through private entry points: no cuDevicePrimaryCtxRetain to see.
+    let mut trace = start();
+    trace.calls(&["cudaMalloc"]).memory(1, 10, 2, 100, 400 * MIB);
+    trace.calls = vec!["cudaMalloc".into(), "cuMemAlloc_v2".into()];
+    trace.memory(1, 10, 2, 101, 2 * MIB);
+    trace.calls(&["cudaMalloc"]).memory(1, 10, 2, 102, 2 * MIB);
+    assert_eq!(kinds(trace), [Kind::Context, Kind::CudaMalloc, Kind::CudaMalloc]);
+
+    let mut trace = start();
+    trace.calls(&["cudaFree"]).memory(1, 10, 2, 100, 400 * MIB);
+    assert_eq!(kinds(trace), [Kind::Context]);
+}
+
+#[test]
+fn a_larger_pool_replaces_local_memory() {
+    for launch in [&[][..], &["cuLaunchKernel"], &["cudaGraphLaunch", "cuGraphLaunch"]] {
+        let mut trace = start();
+        trace.calls(&["cuCtxCreate_v2"]).memory(1, 10, 2, 99, 2 * MIB);
+        trace.memory(1, 10, 2, 100, 414 * MIB);
+        trace.calls(launch).free(1, 10, 100);
+        trace.memory(1, 10, 2, 100, 504 * MIB);
+        trace.free(1, 10, 100);
+        trace.memory(1, 10, 2, 101, 690 * MIB);
+        let expected = [Kind::Context, Kind::Context, Kind::LocalMemory, Kind::LocalMemory];
+        assert_eq!(kinds(trace), expected, "{launch:?}");
+    }
+}
+
+#[test]
+fn an_allocation_after_a_free_is_no_local_memory() {
+    let mut trace = start();
+    trace.calls(&["cuCtxCreate_v2"]).memory(1, 10, 2, 100, 414 * MIB);
+    trace.calls(&[]).free(1, 10, 100);
+    trace.calls(&["cuMemAlloc_v2"]).memory(1, 10, 2, 100, 504 * MIB);
+    trace.calls(&["cuMemFree_v2"]).free(1, 10, 100);
+    trace.calls(&[]).memory(1, 10, 2, 101, 690 * MIB);
+    trace.wait();
+    assert_eq!(kinds(trace)[1], Kind::CudaMalloc);
+}
+
+#[test]
+fn few_smallest_objects_are_code_many_are_channels() {
+    let mut trace = start();
+    trace.calls(&["cuMemAlloc_v2"]).memory(1, 10, 2, 99, 64 * MIB);
+    trace.calls(&[]);
+    trace.memory(1, 10, 2, 100, 2 * MIB);
+    trace.wait();
+    for object in 200..232 {
+        trace.memory(1, 10, 2, object, 2 * MIB);
+    }
+    trace.wait();
+    trace.memory(1, 10, 2, 101, 2 * MIB);
+    trace.wait();
+    trace.memory(1, 10, 2, 102, 32 * MIB);
+    let kinds = kinds(trace);
+    assert_eq!(kinds[..3], [Kind::CudaMalloc, Kind::Module, Kind::Channel]);
+    assert!(kinds[2..34].iter().all(|&kind| kind == Kind::Channel));
+    assert_eq!(kinds[34..], [Kind::Module, Kind::Other], "large, no pattern: no guess");
+}
+
+#[test]
+fn memory_beside_a_channel_object_is_the_channels() {
+    let mut trace = start();
+    trace.calls(&["cuMemAlloc_v2"]).memory(1, 10, 2, 99, 2 * MIB);
+    trace.calls(&[]).memory(1, 10, 2, 100, 8 * MIB);
+    trace.object(1, 10, 2, 101, 0xa06c);
+    trace.object(1, 10, 101, 102, 0xc86f);
+    trace.wait();
+    trace.memory(1, 10, 2, 103, 8 * MIB);
+    assert_eq!(kinds(trace), [Kind::CudaMalloc, Kind::Channel, Kind::Other]);
+}
+
+#[test]
+fn smallest_objects_inside_other_calls_are_code() {
+    let mut trace = start();
+    for object in 100..150 {
+        trace.calls(&["ncclCommInitRank"]).memory(1, 10, 2, object, 2 * MIB);
+    }
+    assert!(kinds(trace).iter().all(|&kind| kind == Kind::Module));
+}
+
+#[test]
+fn smallest_objects_during_capture_are_the_graphs() {
+    let mut trace = start();
+    let capture = |trace: &mut Trace, api: &str, result| {
+        let t = trace.t;
+        trace.push(Record::Call(Call { t, pid: 1, tid: 1, api: api.into(), result, ..Call::default() }));
+    };
+    capture(&mut trace, "cudaStreamBeginCapture", 0);
+    trace.memory(1, 10, 2, 100, 2 * MIB);
+    capture(&mut trace, "cudaStreamEndCapture", 0);
+    trace.memory(1, 10, 2, 101, 2 * MIB);
+    capture(&mut trace, "cuStreamBeginCapture_v2", 900);
+    trace.memory(1, 10, 2, 102, 2 * MIB);
+    assert_eq!(kinds(trace), [Kind::GraphExec, Kind::Module, Kind::Module]);
+}
+
+#[test]
+fn channel_classes() {
+    for class in [0xa06c, 0xc36f, 0xc46f, 0xc56f, 0xc86f, 0xc96f] {
+        assert!(kind::is_channel(class), "{class:#x}");
+    }
+    for class in [0x40, 0x6f, 0xc8b5, 0x9067, 0xcbc0] {
+        assert!(!kind::is_channel(class), "{class:#x}");
+    }
+}
