@@ -70,6 +70,7 @@ fn trace(program: &Program, dir: &Path, libraries: &Path) -> Result<()> {
     let mut trace = as_root("env")?;
     trace.arg(format!("LD_LIBRARY_PATH={}", libraries.display()));
     trace.arg(format!("VRAMTRACE_SIM_DEV={}", dir.join("dev").display()));
+    trace.arg(format!("VRAMTRACE_NVML={}", libraries.join("libnvidia-ml.so.1").display()));
     trace.arg(built("vramtrace")).args(["run", "--force", "-o"]).arg(file(dir, program, "vrt"));
     trace.arg("--").arg(libraries.join("scenario")).arg(program.scenario);
     trace.stdin(Stdio::null()).stdout(File::create(file(dir, program, "log"))?);
