@@ -5,15 +5,17 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    command::{as_root, cargo, is_root, output, owner, run, target},
+    command::{as_root, cargo, is_root, line, output, owner, run, target},
     setup,
 };
 
@@ -31,6 +33,9 @@ const PROGRAMS: [Program; 2] = [
     Program { name: "segments", about: "expandable segments, as PyTorch maps them", scenario: "expandable_segments" },
     Program { name: "out-of-memory", about: "allocations until one fails", scenario: "out_of_memory" },
 ];
+
+/// How long a program stays at each of its steps: NVML is sampled once a second.
+const STEP: Duration = Duration::from_millis(1200);
 
 /// GPUs of the simulated machine, and lines of a report that make its first screen.
 const GPUS: &str = "2";
@@ -69,11 +74,25 @@ fn trace(program: &Program, dir: &Path, libraries: &Path) -> Result<()> {
     // By env(1), since sudo lets nothing else through.
     let mut trace = as_root("env")?;
     trace.arg(format!("LD_LIBRARY_PATH={}", libraries.display()));
+    trace.arg("VRAMTRACE_SIM_STEP=1");
     trace.arg(format!("VRAMTRACE_SIM_DEV={}", dir.join("dev").display()));
+    trace.arg(format!("VRAMTRACE_NVML={}", libraries.join("libnvidia-ml.so.1").display()));
     trace.arg(built("vramtrace")).args(["run", "--force", "-o"]).arg(file(dir, program, "vrt"));
     trace.arg("--").arg(libraries.join("scenario")).arg(program.scenario);
-    trace.stdin(Stdio::null()).stdout(File::create(file(dir, program, "log"))?);
-    run(&mut trace)
+    trace.stdin(Stdio::piped()).stdout(File::create(file(dir, program, "log"))?);
+    let mut child = trace.spawn().with_context(|| format!("cannot run `{}`", line(&trace)))?;
+    // The program stops at each of its steps until it reads a byte: long enough for NVML to be asked in between.
+    let mut steps = child.stdin.take().context("the program has no input")?;
+    let status = loop {
+        thread::sleep(STEP);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        // Its last step taken, it reads no more and is about to end.
+        let _ = steps.write_all(b"\n");
+    };
+    ensure!(status.success(), "`{}` failed ({status})", line(&trace));
+    Ok(())
 }
 
 fn report(program: &Program, dir: &Path) -> Result<()> {
@@ -86,7 +105,7 @@ fn report(program: &Program, dir: &Path) -> Result<()> {
     let text = output(&mut vramtrace(&["report"]))?;
     fs::write(file(dir, program, "txt"), format!("{text}\n"))?;
     fs::write(file(dir, program, "json"), output(&mut vramtrace(&["report", "--format", "json"]))? + "\n")?;
-    run(vramtrace(&["flamegraph"]).arg("-o").arg(file(dir, program, "svg")))?;
+    run(vramtrace(&["flamegraph"]).args(["--force", "-o"]).arg(file(dir, program, "svg")))?;
 
     println!("\n$ vramtrace report {}", trace.display());
     text.lines().take(SCREEN).for_each(|line| println!("{line}"));

@@ -1,4 +1,4 @@
-//! Real CUDA libraries for symbol and attach checks, unpacked under `target/real-libs`, never installed.
+//! Real CUDA libraries and headers for symbol and attach checks, unpacked under `target/real-libs`, never installed.
 //!
 //! The runtime comes from Python wheels, the driver library from Debian's non-free: both by name, through their own clients.
 
@@ -42,7 +42,7 @@ const WHEELS: [Wheel; 3] = [
 /// Debian package with `libcuda.so.1`.
 const DRIVER: &str = "libcuda1";
 
-/// Where the libraries lie: `cudart-11.8/libcudart.so.11.0`, …, `libcuda/libcuda.so.1`.
+/// Where they lie: `cudart-11.8/libcudart.so.11.0` with its headers in `cudart-11.8/include`, …, `libcuda/libcuda.so.1`.
 pub(crate) fn dir() -> PathBuf {
     target().join("real-libs")
 }
@@ -50,35 +50,43 @@ pub(crate) fn dir() -> PathBuf {
 /// Fetches what is not there yet.
 pub(crate) fn fetch() -> Result<()> {
     for wheel in &WHEELS {
-        install(&dir().join(wheel.folder).join(wheel.library), |scratch| unpack_wheel(wheel, scratch))
+        install(&dir().join(wheel.folder), &["include", wheel.library], |scratch| unpack_wheel(wheel, scratch))
             .with_context(|| format!("cannot get {} {} as a Python wheel", wheel.package, wheel.version))?;
     }
-    install(&dir().join("libcuda/libcuda.so.1"), unpack_driver)
+    install(&dir().join("libcuda"), &["libcuda.so.1"], unpack_driver)
         .with_context(|| format!("cannot get {DRIVER} from Debian's non-free"))
 }
 
-/// Puts the file that `unpack` finds in a scratch directory at `wanted`, whose presence then means that it is whole.
-fn install(wanted: &Path, unpack: impl Fn(&Path) -> Result<PathBuf>) -> Result<()> {
-    if wanted.is_file() {
+/// Puts what `unpack` finds in a scratch directory, in the order of `names`, into `folder`. The folder appears at once:
+/// what is in it is whole.
+fn install(folder: &Path, names: &[&str], unpack: impl Fn(&Path) -> Result<Vec<PathBuf>>) -> Result<()> {
+    if names.iter().all(|name| folder.join(name).exists()) {
         return Ok(());
     }
-    println!("fetching {}", wanted.display());
+    println!("fetching {}", folder.display());
     let scratch = dir().join(".scratch");
     let _ = fs::remove_dir_all(&scratch);
-    fs::create_dir_all(&scratch)?;
-    let found = unpack(&scratch)?;
-    fs::create_dir_all(wanted.parent().context("a library has a folder")?)?;
-    fs::rename(&found, wanted).with_context(|| format!("cannot move {} into place", found.display()))?;
+    let new = scratch.join("new");
+    fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
+    for (found, name) in unpack(&scratch)?.iter().zip(names) {
+        fs::rename(found, new.join(name)).with_context(|| format!("cannot move {}", found.display()))?;
+    }
+    // Left by an older version of this program, or by hand.
+    let _ = fs::remove_dir_all(folder);
+    fs::rename(&new, folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::remove_dir_all(&scratch).context("cannot clean up")
 }
 
-fn unpack_wheel(wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
+/// Headers and library of a runtime.
+fn unpack_wheel(wheel: &Wheel, scratch: &Path) -> Result<Vec<PathBuf>> {
     let wanted = format!("{}=={}", wheel.package, wheel.version);
     let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", "."];
     run(Command::new(python()?).args(pip).arg(wanted).current_dir(scratch))?;
     let file = find(scratch, ".whl")?;
     run(Command::new(python()?).args(["-m", "zipfile", "-e"]).arg(file).arg("unpacked").current_dir(scratch))?;
-    find(&scratch.join("unpacked"), wheel.library)
+    let header = find(&scratch.join("unpacked"), "/include/cuda_runtime_api.h")?;
+    let headers = header.parent().context("a file lies in a directory")?.to_path_buf();
+    Ok(vec![headers, find(&scratch.join("unpacked"), wheel.library)?])
 }
 
 /// A Python with pip: the one on PATH, else the system's.
@@ -87,14 +95,14 @@ fn python() -> Result<&'static str> {
     ["python3", "/usr/bin/python3"].into_iter().find(has_pip).context("no python3 with pip: install python3-pip")
 }
 
-fn unpack_driver(scratch: &Path) -> Result<PathBuf> {
+fn unpack_driver(scratch: &Path) -> Result<Vec<PathBuf>> {
     let apt = Apt::new(scratch)?;
     run(apt.get().args(["--quiet", "--quiet", "update"]))?;
     run(apt.get().args(["--quiet", "--quiet", "download", DRIVER]))?;
     let package = find(scratch, ".deb")?;
     run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(scratch.join("unpacked")))?;
     let link = find(&scratch.join("unpacked"), "/libcuda.so.1")?;
-    link.canonicalize().with_context(|| format!("{} leads nowhere", link.display()))
+    Ok(vec![link.canonicalize().with_context(|| format!("{} leads nowhere", link.display()))?])
 }
 
 /// apt-get with lists, cache and sources of its own: needs no root and leaves the machine's as they are.

@@ -106,6 +106,7 @@ fn bpf_linker() -> Result<()> {
     // Its build script looks in LLVM_PREFIX for the libraries; llvm-sys in the other, for the headers.
     let prefix = format!("/usr/lib/llvm-{LLVM}");
     install.env("LLVM_PREFIX", &prefix).env("LLVM_SYS_221_PREFIX", &prefix);
+    install.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
     run(&mut install).context("cannot build bpf-linker")?;
     linker().map(|_| ())
 }

@@ -3,6 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use tracer::attach::check::{Check, Status, Target, Typed};
+use tracer::attach::host::{Host, Root};
+
+use super::output;
+
 const EXAMPLES: &str = "\
 EXAMPLES:
   vramtrace check
@@ -22,8 +28,16 @@ pub(super) struct Args {
     pub(super) command: Vec<OsString>,
 }
 
-/// Prints what is there and what is missing.
+/// Prints what is there and what is missing. Exit code 1 when tracing does not work.
 pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let _ = (args.pid, args.command);
-    anyhow::bail!("not built yet")
+    let root = Root::default();
+    let host = Host::read(&root).context("cannot tell what this host allows")?;
+    let target = match (args.pid, args.command.first()) {
+        (Some(pid), _) => Some(Target::of_pid(&root, pid)?),
+        (None, Some(program)) => Some(Target::of_command(program)?),
+        (None, None) => None,
+    };
+    let check = Check::new(&host, target.as_ref(), &Typed::here());
+    output::to_stdout(format!("{check}\n").as_bytes())?;
+    Ok(if check.worst() == Status::Missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,13 +1,23 @@
 //! Judging a target: a running process, or a command to be started.
 
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsStr,
+    fs, io,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use super::{Line, Status, Typed};
-use crate::attach::host::{Capability, Host, Root};
+use crate::{
+    attach::{
+        elf::ElfFile,
+        find::{self, Library},
+        host::{Capability, Host, Root},
+        plan::Plan,
+    },
+    probe,
+};
 
 /// Why a target cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -25,10 +35,18 @@ pub enum TargetError {
 pub struct TargetLibrary {
     /// Path as the target sees it.
     pub path: PathBuf,
-    /// Rows of the probe table whose symbol it has.
-    pub found: usize,
-    /// Rows of the probe table for this library whose symbol it lacks.
-    pub lacking: usize,
+    /// Functions that would be probed, and rows of the probe table whose symbol it lacks; or why it cannot be read.
+    pub probes: Result<(usize, usize), String>,
+}
+
+impl TargetLibrary {
+    /// What the probe table finds in a library.
+    #[must_use]
+    pub fn new(library: &Library) -> Self {
+        let plan = ElfFile::open(&library.path).and_then(|file| Plan::new(&file, probe::of(library.lib)));
+        let probes = plan.map(|plan| (plan.points.len(), plan.missing.len())).map_err(|error| error.to_string());
+        Self { path: PathBuf::from(&library.shown), probes }
+    }
 }
 
 /// What is to be traced.
@@ -44,7 +62,7 @@ pub struct Target {
     pub readable: bool,
     /// True when its files lie elsewhere than ours: a container.
     pub own_files: bool,
-    /// Libraries that probes would go into. The caller finds them.
+    /// Libraries that probes would go into.
     pub libraries: Vec<TargetLibrary>,
 }
 
@@ -65,7 +83,7 @@ impl Target {
             uid: Some(owner.uid()),
             readable: fs::read(root.path(&format!("{dir}/maps"))).is_ok(),
             own_files: mounts.is_some() && mounts != root.link("proc/self/ns/mnt"),
-            libraries: Vec::new(),
+            libraries: find::mapped_by(pid).libraries.iter().map(TargetLibrary::new).collect(),
         })
     }
 
@@ -74,10 +92,14 @@ impl Target {
     /// # Errors
     ///
     /// When its program is not found.
-    pub fn of_command(program: &str) -> Result<Self, TargetError> {
-        let path = find_program(program).ok_or_else(|| TargetError::NoProgram(program.to_owned()))?;
-        let name = path.display().to_string();
-        Ok(Self { name, pid: None, uid: None, readable: true, own_files: false, libraries: Vec::new() })
+    pub fn of_command(program: &OsStr) -> Result<Self, TargetError> {
+        let no_program = || TargetError::NoProgram(program.to_string_lossy().into_owned());
+        let name = find_program(program).ok_or_else(no_program)?.display().to_string();
+        let environment: Vec<_> = env::vars_os().collect();
+        let mut found = find::near_command(program, &environment, &env::current_dir().unwrap_or_default());
+        found.merge(find::ld_so_cache(Path::new("/")));
+        let libraries = found.libraries.iter().map(TargetLibrary::new).collect();
+        Ok(Self { name, pid: None, uid: None, readable: true, own_files: false, libraries })
     }
 
     /// Findings about it.
@@ -112,23 +134,25 @@ impl Target {
 }
 
 fn library(library: &TargetLibrary) -> Line {
+    let path = library.path.display();
     let what = library.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let told = format!("{} functions to probe in {}", library.found, library.path.display());
-    if library.found == 0 {
-        let told = format!("none of its functions are known in {}: its calls stay unseen", library.path.display());
-        return Line::new("target", Status::Degraded, what, told);
+    match &library.probes {
+        Err(error) => Line::new("target", Status::Degraded, what, format!("its calls stay unseen: {error}")),
+        Ok((0, _)) => {
+            let told = format!("its calls stay unseen: none of its functions are known in {path}");
+            Line::new("target", Status::Degraded, what, told)
+        }
+        Ok((found, 0)) => Line::new("target", Status::Ok, what, format!("{found} functions to probe in {path}")),
+        Ok((found, lacking)) => {
+            let told = format!("{found} functions to probe in {path} ({lacking} others are not in this version)");
+            Line::new("target", Status::Ok, what, told)
+        }
     }
-    let newer = if library.lacking > 0 {
-        format!(" ({} others are not in this version)", library.lacking)
-    } else {
-        String::new()
-    };
-    Line::new("target", Status::Ok, what, told + &newer)
 }
 
 /// As a shell would find it.
-fn find_program(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
+fn find_program(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
         return is_program(Path::new(program)).then(|| PathBuf::from(program));
     }
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| is_program(path))

@@ -14,6 +14,9 @@ fn check(tree: &Tree) -> Check {
     Check::new(&tree.read(), None, &typed("/usr/local/bin/vramtrace", &["check"]))
 }
 
+/// A process id that no process has: the kernel's own limit (`PID_MAX_LIMIT`). Libraries are looked up in the real `/proc`.
+const GONE: u32 = 4_194_304;
+
 /// The message of a refused start.
 fn refusal(tree: &Tree) -> String {
     let run = typed("/usr/local/bin/vramtrace", &["run", "-o", "a b.vrt", "--", "python", "-c", "print('x')"]);
@@ -104,14 +107,15 @@ fn a_program_outside_sudos_path_is_named_in_full() {
 
 #[test]
 fn a_target_with_libraries() {
-    let tree = Tree::server().file("proc/77/comm", "python3\n").file("proc/77/maps", "");
-    let mut target = Target::of_pid(&tree.root(), 77).unwrap();
+    let tree = Tree::server().file("proc/4194304/comm", "python3\n").file("proc/4194304/maps", "");
+    let mut target = Target::of_pid(&tree.root(), GONE).unwrap();
     assert!(target.lines(&tree.read(), &Typed::here()).iter().any(|line| line.told.starts_with("none yet")));
-    let library = |path: &str, found, lacking| TargetLibrary { path: PathBuf::from(path), found, lacking };
+    let library = |path: &str, probes| TargetLibrary { path: PathBuf::from(path), probes };
     target.libraries = vec![
-        library("/usr/lib/x86_64-linux-gnu/libcuda.so.1", 120, 3),
-        library("/opt/venv/lib/libcudart.so.12", 40, 0),
-        library("/opt/odd/libnccl.so.2", 0, 6),
+        library("/usr/lib/x86_64-linux-gnu/libcuda.so.1", Ok((120, 3))),
+        library("/opt/venv/lib/libcudart.so.12", Ok((40, 0))),
+        library("/opt/odd/libnccl.so.2", Ok((0, 6))),
+        library("/opt/odd/libc10.so", Err("/opt/odd/libc10.so is no ELF file".to_owned())),
     ];
     let lines: Vec<_> = target.lines(&tree.read(), &Typed::here());
     assert_snapshot!(Check { lines });
@@ -119,18 +123,19 @@ fn a_target_with_libraries() {
 
 #[test]
 fn an_unreadable_target_is_missing_with_the_line_to_type() {
-    let tree = Tree::server().rights(1000, 0).file("proc/77/comm", "python3\n");
-    let target = Target::of_pid(&tree.root(), 77).unwrap();
-    let line = &target.lines(&tree.read(), &typed("/usr/bin/vramtrace", &["check", "--pid", "77"]))[0];
-    assert_eq!((line.status, line.fix.as_deref()), (Status::Missing, Some("sudo vramtrace check --pid 77")));
+    let tree = Tree::server().rights(1000, 0).file("proc/4194304/comm", "python3\n");
+    let target = Target::of_pid(&tree.root(), GONE).unwrap();
+    let line = &target.lines(&tree.read(), &typed("/usr/bin/vramtrace", &["check", "--pid", "4194304"]))[0];
+    assert_eq!((line.status, line.fix.as_deref()), (Status::Missing, Some("sudo vramtrace check --pid 4194304")));
 }
 
 #[test]
 fn targets_that_are_not_there() {
-    let gone = Target::of_pid(&Tree::server().root(), 4_000_000).unwrap_err().to_string();
-    assert_eq!(gone, "no process 4000000: it has ended, or lives in another PID namespace");
-    assert!(Target::of_command("no-such-program-here").is_err() && Target::of_command("/etc/passwd").is_err());
-    assert!(Target::of_command("sh").unwrap().name.ends_with("/sh"));
+    let gone = Target::of_pid(&Tree::server().root(), GONE).unwrap_err().to_string();
+    assert_eq!(gone, "no process 4194304: it has ended, or lives in another PID namespace");
+    let command = |program: &str| Target::of_command(program.as_ref());
+    assert!(command("no-such-program-here").is_err() && command("/etc/passwd").is_err());
+    assert!(command("sh").unwrap().name.ends_with("/sh"));
 }
 
 #[test]
