@@ -1,7 +1,7 @@
 //! Traced processes as the live tests drive them: a server that answers line by line, a tracer in front of it or beside it,
 //! and what must be left of the tracer when it is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
@@ -18,6 +18,7 @@ use nix::unistd::Pid;
 use tracer::ledger::Book;
 
 use crate::sim::{Sim, workspace_binary};
+use crate::truth::Truth;
 
 /// Longest wait for anything: these tests are not timed, a hang is what it ends.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -260,6 +261,40 @@ pub fn book(file: &Path) -> Result<Book> {
 pub fn held_at_end(book: &Book, pid: u32) -> u64 {
     let of = |a: &&tracer::ledger::Allocation| book.processes[a.process].pid == pid && a.died.is_none();
     book.allocations.iter().filter(of).map(|a| a.bytes).sum()
+}
+
+/// Live bytes of a process (by pid: of whatever it executed) after each moment at which they changed.
+#[must_use]
+pub fn history(book: &Book, pid: u32) -> Vec<u64> {
+    let mut changes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for row in book.allocations.iter().filter(|a| book.processes[a.process].pid == pid) {
+        changes.entry(row.born).or_default().0 += row.bytes;
+        if let Some((died, _)) = row.died {
+            changes.entry(died).or_default().1 += row.bytes;
+        }
+    }
+    let (mut live, mut steps) = (0, Vec::new());
+    for (plus, minus) in changes.into_values() {
+        let before = live;
+        live = live + plus - minus;
+        steps.extend((live != before).then_some(live));
+    }
+    steps
+}
+
+/// The ledger of a process that was traced from its first call is the driver's, step by step, on GPU 0.
+///
+/// # Errors
+/// It differs, or the driver saw no memory.
+pub fn exact(book: &Book, truth: &Truth, pid: u32) -> Result<()> {
+    let theirs: Vec<u64> = truth.history(pid, 0).into_iter().map(|(_, live)| live).collect();
+    let ours = history(book, pid);
+    ensure!(!theirs.is_empty(), "the driver gave process {pid} nothing");
+    let equal = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    ensure!(ours == theirs, "process {pid}, step {equal}: {:?}, truth {:?}", ours.get(equal), theirs.get(equal));
+    let lost: Vec<_> = book.losses.iter().filter(|(why, _)| *why != "unreadable_stack").collect();
+    ensure!(lost.is_empty(), "{lost:?}");
+    Ok(())
 }
 
 /// What a tracer has in the kernel: programs, links and maps, by id.

@@ -13,7 +13,8 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_ebpf::{
-    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, UNKNOWABLE, hash_step,
+    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, UNKNOWABLE,
+    hash_step,
 };
 
 use crate::{
