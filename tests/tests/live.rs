@@ -188,7 +188,7 @@ fn imports_and_failures_agree(run: &Run, _: &Scenario) -> Result<()> {
         let What::Failed { requested, status: 0x51, .. } = event.what else { continue };
         let pid_of = |process: usize| run.book.processes[process].pid;
         let mut of_process = run.book.failures.iter().filter(|f| pid_of(f.process) == event.pid && f.out_of_memory);
-        ensure!(of_process.any(|f| f.requested == Some(requested)), "no failure of {requested} bytes in the ledger");
+        ensure!(of_process.any(|f| f.refused == Some(requested)), "no failure of {requested} bytes in the ledger");
     }
     if !run.truth.events.iter().any(|e| matches!(e.what, What::Failed { .. })) {
         ensure!(run.book.failures.iter().all(|f| !f.out_of_memory), "{:?}", run.book.failures);

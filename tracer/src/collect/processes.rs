@@ -1,24 +1,45 @@
 //! Traced processes: titles, and the driver files they hold open.
 
-use std::{collections::HashMap, fs, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use crate::{
     attach::image,
     trace::record::{Op, Process, Record, Rm, Step},
 };
 
+/// Looking at descriptors between ticks takes at most this part of the time, beside [`ALLOWANCE`]: 1/20.
+const REST: u32 = 20;
+/// Time for such looks that is free: transfers are few and short in most processes.
+const ALLOWANCE: Duration = Duration::from_millis(5);
+
 /// What is remembered of a process.
 #[derive(Debug, Default)]
 struct Known {
     title: String,
-    /// Driver files that carried requests: descriptor → (identity, what `/proc/PID/fd/N` pointed to).
-    files: HashMap<u32, (u64, PathBuf)>,
+    files: Files,
 }
 
+/// Descriptors of driver files: identity of the open file, and what `/proc/PID/fd/N` pointed to.
+type Files = HashMap<u32, (u64, PathBuf)>;
+
 /// All traced processes.
+///
+/// The hook on libc's `ioctl` sees no close, so closed files are found by looking: the driver takes back what went through a
+/// file when the last descriptor of it is closed, in whichever process.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: HashMap<u32, Known>,
+    /// Open files that carry objects from one process to another, with the process last seen to use each: their end
+    /// changes who pays for memory.
+    transfers: HashMap<u64, u32>,
+    /// Time spent on looking after them, and since when.
+    spent: Duration,
+    since: Option<Instant>,
 }
 
 impl Processes {
@@ -40,39 +61,69 @@ impl Processes {
         self.known.is_empty()
     }
 
-    /// A process appeared: forked, or already there.
+    /// A process appeared that nothing is known of.
     pub(super) fn add(&mut self, pid: u32) {
         self.known.entry(pid).or_default();
     }
 
-    /// A process executed a new image: its title is the new command line, and files may have closed.
-    pub(super) fn exec(&mut self, pid: u32, t: u64) -> Vec<Record> {
-        let known = self.known.entry(pid).or_default();
-        known.title = image::title(pid).unwrap_or_default();
-        known.closed(pid, t)
+    /// A process forked: the child has its parent's descriptors.
+    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+        let files = self.known.get(&parent).map(|known| known.files.clone()).unwrap_or_default();
+        self.known.entry(child).or_default().files = files;
     }
 
-    /// A process is gone.
-    pub(super) fn remove(&mut self, pid: u32) {
-        self.known.remove(&pid);
+    /// A process executed a new image: its title is the new command line, and files may have closed.
+    pub(super) fn exec(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        self.known.entry(pid).or_default().title = image::title(pid).unwrap_or_default();
+        self.look(&[pid], t, |_| true)
+    }
+
+    /// A process is gone, and its files with it where nobody else has them.
+    pub(super) fn exit(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let files = self.known.remove(&pid).unwrap_or_default().files;
+        let gone: HashSet<u64> = files.into_values().map(|(file, _)| file).collect();
+        let holds = |known: &Known| known.files.values().any(|(file, _)| gone.contains(file));
+        let others: Vec<u32> = self.known.iter().filter(|(_, known)| holds(known)).map(|(&pid, _)| pid).collect();
+        let mut records = self.look(&others, t, |file| gone.contains(&file));
+        let closed: HashSet<u64> = records.iter().filter_map(closed_file).collect();
+        let gone = gone.into_iter().filter(|file| !closed.contains(file)).collect();
+        records.extend(self.closed(gone, pid, t));
+        records
     }
 
     /// A driver request went through descriptor `fd`, whose open file has identity `file`.
-    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64) {
+    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64, t: u64) -> Vec<Record> {
         if fd == u32::MAX || file == 0 {
-            return;
+            return Vec::new();
         }
         let files = &mut self.known.entry(pid).or_default().files;
-        if files.get(&fd).is_none_or(|(known, _)| *known != file)
-            && let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{fd}"))
-        {
+        if files.get(&fd).is_some_and(|(known, _)| *known == file) {
+            return Vec::new();
+        }
+        // The descriptor was closed, and its number used again.
+        let old = files.remove(&fd).map(|(old, _)| old);
+        if let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
             files.insert(fd, (file, target));
         }
+        self.closed(old.into_iter().collect(), pid, t)
     }
 
-    /// Looks at every process again: changed titles, and driver files closed since (libc's `ioctl` shows no close).
+    /// An object was put behind the open file of a descriptor, or taken from behind it.
+    pub(super) fn passes(&mut self, pid: u32, fd: u32, file: u64, t: u64) -> Vec<Record> {
+        let records = self.uses(pid, fd, file, t);
+        if file != 0 {
+            // Its descriptors may all be closed by now, or it may be in a socket, on its way.
+            self.transfers.insert(file, pid);
+            self.since.get_or_insert_with(Instant::now);
+        }
+        records
+    }
+
+    /// Looks at every process again: changed titles, driver files closed since, and processes that ended unnoticed (the
+    /// record of it was lost).
     pub(super) fn poll(&mut self, t: u64) -> Vec<Record> {
         let mut records = Vec::new();
+        let pids: Vec<u32> = self.known.keys().copied().collect();
         for (&pid, known) in &mut self.known {
             if let Some(title) = image::title(pid)
                 && title != known.title
@@ -80,28 +131,82 @@ impl Processes {
                 known.title.clone_from(&title);
                 records.push(Record::Process(Process { t, pid, step: Step::Title { title } }));
             }
-            records.extend(known.closed(pid, t));
+        }
+        records.extend(self.look(&pids, t, |_| true));
+        records.extend(self.unheld(t));
+        for pid in pids.into_iter().filter(|pid| matches!(fs::exists(format!("/proc/{pid}")), Ok(false))) {
+            records.push(Record::Process(Process { t, pid, step: Step::Exit { code: None, signal: None } }));
+            records.extend(self.exit(pid, t));
         }
         records
     }
+
+    /// Looks after files that carry objects. Cheap without any; with many, bounded to a small part of the time.
+    pub(super) fn settle(&mut self, t: u64) -> Vec<Record> {
+        let Some(since) = self.since else { return Vec::new() };
+        if self.transfers.is_empty() || self.spent > since.elapsed() / REST + ALLOWANCE {
+            return Vec::new();
+        }
+        let begin = Instant::now();
+        let carries = |known: &Known| known.files.values().any(|(file, _)| self.transfers.contains_key(file));
+        let pids: Vec<u32> = self.known.iter().filter(|(_, known)| carries(known)).map(|(&pid, _)| pid).collect();
+        let transfers = self.transfers.clone();
+        let mut records = self.look(&pids, t, |file| transfers.contains_key(&file));
+        records.extend(self.unheld(t));
+        self.spent += begin.elapsed();
+        records
+    }
+
+    /// Looks at the descriptors of `pids` whose files are asked for; gives a record for each file that nobody has open
+    /// any more.
+    fn look(&mut self, pids: &[u32], t: u64, wanted: impl Fn(u64) -> bool) -> Vec<Record> {
+        let mut records = Vec::new();
+        for &pid in pids {
+            let Some(known) = self.known.get_mut(&pid) else { continue };
+            let mut gone = Vec::new();
+            known.files.retain(|&fd, (file, target)| {
+                let is_open = !wanted(*file) || is_open(pid, fd, target);
+                if !is_open {
+                    gone.push(*file);
+                }
+                is_open
+            });
+            records.extend(self.closed(gone, pid, t));
+        }
+        records
+    }
+
+    /// Records for transfers of which no descriptor is known.
+    fn unheld(&mut self, t: u64) -> Vec<Record> {
+        let transfers: Vec<(u64, u32)> = self.transfers.iter().map(|(&file, &pid)| (file, pid)).collect();
+        transfers.into_iter().flat_map(|(file, pid)| self.closed(vec![file], pid, t)).collect()
+    }
+
+    /// Records for those of `files`, of which `pid` has closed a descriptor, that nobody is known to have open.
+    fn closed(&mut self, mut files: Vec<u64>, pid: u32, t: u64) -> Vec<Record> {
+        files.sort_unstable();
+        files.dedup();
+        files.retain(|file| !self.known.values().any(|known| known.files.values().any(|(held, _)| held == file)));
+        for file in &files {
+            self.transfers.remove(file);
+        }
+        let close = |file| Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file }, ..Rm::default() });
+        files.into_iter().map(close).collect()
+    }
 }
 
-impl Known {
-    /// Records for the driver files that the process no longer has open.
-    fn closed(&mut self, pid: u32, t: u64) -> Vec<Record> {
-        let mut records = Vec::new();
-        self.files.retain(|fd, (file, target)| {
-            // A process that is exiting closes everything: its exit says so, with what it held.
-            let closed = match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
-                Ok(now) => now != *target,
-                Err(e) => e.kind() == std::io::ErrorKind::NotFound && alive(pid),
-            };
-            if closed {
-                records.push(Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file: *file }, ..Rm::default() }));
-            }
-            !closed
-        });
-        records
+fn closed_file(record: &Record) -> Option<u64> {
+    match record {
+        Record::Rm(Rm { op: Op::Close { file }, .. }) => Some(*file),
+        _ => None,
+    }
+}
+
+/// True while a descriptor is what it was. One of a process that is about to end counts as open: its exit closes it.
+fn is_open(pid: u32, fd: u32, target: &PathBuf) -> bool {
+    match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
+        Ok(now) => now == *target,
+        Err(e) => e.kind() != io::ErrorKind::NotFound || !alive(pid),
     }
 }
 
