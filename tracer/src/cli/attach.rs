@@ -37,7 +37,7 @@ pub(super) struct Args {
 }
 
 /// Traces until the end that was asked for.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(pid) = args.pid {
         anyhow::ensure!(image::title(pid).is_some(), "there is no process {pid}: see ps");
     }
@@ -47,7 +47,7 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
-    attach_running(&mut session, &args)?;
+    attach_running(&mut session, args)?;
     eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
     let until = Until { child: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
     let progress = tracing::Progress::new(true);

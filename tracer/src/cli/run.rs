@@ -44,7 +44,7 @@ pub(super) struct Args {
 }
 
 /// Traces the command; gives its exit code.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let invoker = Invoker::from_sudo()?;
     let run_as = if args.as_root { None } else { invoker.as_ref() };
     let signals = Signals::catch()?;

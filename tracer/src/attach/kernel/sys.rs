@@ -118,7 +118,7 @@ pub(super) fn attach_uprobes(program: &OwnedFd, path: &Path, points: &[Point], a
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Descriptor of a loaded module's BTF object, found by name. Needs CAP_SYS_ADMIN.
+/// Descriptor of a loaded module's BTF object, found by name. Needs `CAP_SYS_ADMIN`.
 pub(super) fn module_btf(name: &str) -> io::Result<OwnedFd> {
     let mut id = 0;
     loop {
