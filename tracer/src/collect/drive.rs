@@ -111,7 +111,7 @@ pub fn drive(
         session.receive_sample()?;
         if settled.elapsed() >= SLICE {
             settled = Instant::now();
-            session.settle()?;
+            session.settle();
         }
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();

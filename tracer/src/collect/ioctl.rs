@@ -174,17 +174,6 @@ pub fn decode(ioctl: &Ioctl, abi: Abi) -> Option<Decoded> {
     Some(decoded)
 }
 
-/// The file descriptor that a control's parameters name, for [`FD_CONTROLS`].
-#[must_use]
-pub fn named_fd(ioctl: &Ioctl) -> Option<u32> {
-    if ioctl.cmd != request(RM_CONTROL, 32) {
-        return None;
-    }
-    let cmd = Bytes::arg(ioctl).u32(8)?;
-    let control = FD_CONTROLS.iter().find(|control| control.cmd == cmd)?;
-    Bytes::params(ioctl).u32(control.fd as usize)
-}
-
 /// Reads little-endian fields at byte offsets; `None` beyond what was captured.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a>(&'a [u8]);

@@ -4,18 +4,12 @@ use std::{
     collections::{HashMap, HashSet},
     fs, io,
     path::PathBuf,
-    time::{Duration, Instant},
 };
 
 use crate::{
     attach::image,
     trace::record::{Op, Process, Record, Rm, Step},
 };
-
-/// Looking at descriptors between ticks takes at most this part of the time, beside [`ALLOWANCE`]: 1/20.
-const REST: u32 = 20;
-/// Time for such looks that is free: transfers are few and short in most processes.
-const ALLOWANCE: Duration = Duration::from_millis(5);
 
 /// What is remembered of a process.
 #[derive(Debug, Default)]
@@ -29,17 +23,12 @@ type Files = HashMap<u32, (u64, PathBuf)>;
 
 /// All traced processes.
 ///
-/// The hook on libc's `ioctl` sees no close, so closed files are found by looking: the driver takes back what went through a
-/// file when the last descriptor of it is closed, in whichever process.
+/// The hook on libc's `ioctl` sees no close, so closed files are found by looking, at exits, at execs and once a second: the
+/// driver takes back what went through a file when the last descriptor of it is closed, in whichever process. Files that
+/// carry objects from one process to another are the kernel side's to watch.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: HashMap<u32, Known>,
-    /// Open files that carry objects from one process to another, with the process last seen to use each: their end
-    /// changes who pays for memory.
-    transfers: HashMap<u64, u32>,
-    /// Time spent on looking after them, and since when.
-    spent: Duration,
-    since: Option<Instant>,
 }
 
 impl Processes {
@@ -108,17 +97,6 @@ impl Processes {
         self.closed(old.into_iter().collect(), pid, t)
     }
 
-    /// An object was put behind the open file of a descriptor, or taken from behind it.
-    pub(super) fn passes(&mut self, pid: u32, fd: u32, file: u64, t: u64) -> Vec<Record> {
-        let records = self.uses(pid, fd, file, t);
-        if file != 0 {
-            // Its descriptors may all be closed by now, or it may be in a socket, on its way.
-            self.transfers.insert(file, pid);
-            self.since.get_or_insert_with(Instant::now);
-        }
-        records
-    }
-
     /// Looks at every process again: changed titles, driver files closed since, and processes that ended unnoticed (the
     /// record of it was lost).
     pub(super) fn poll(&mut self, t: u64) -> Vec<Record> {
@@ -133,27 +111,10 @@ impl Processes {
             }
         }
         records.extend(self.look(&pids, t, |_| true));
-        records.extend(self.unheld(t));
         for pid in pids.into_iter().filter(|pid| matches!(fs::exists(format!("/proc/{pid}")), Ok(false))) {
             records.push(Record::Process(Process { t, pid, step: Step::Exit { code: None, signal: None } }));
             records.extend(self.exit(pid, t));
         }
-        records
-    }
-
-    /// Looks after files that carry objects. Cheap without any; with many, bounded to a small part of the time.
-    pub(super) fn settle(&mut self, t: u64) -> Vec<Record> {
-        let Some(since) = self.since else { return Vec::new() };
-        if self.transfers.is_empty() || self.spent > since.elapsed() / REST + ALLOWANCE {
-            return Vec::new();
-        }
-        let begin = Instant::now();
-        let carries = |known: &Known| known.files.values().any(|(file, _)| self.transfers.contains_key(file));
-        let pids: Vec<u32> = self.known.iter().filter(|(_, known)| carries(known)).map(|(&pid, _)| pid).collect();
-        let transfers = self.transfers.clone();
-        let mut records = self.look(&pids, t, |file| transfers.contains_key(&file));
-        records.extend(self.unheld(t));
-        self.spent += begin.elapsed();
         records
     }
 
@@ -176,20 +137,11 @@ impl Processes {
         records
     }
 
-    /// Records for transfers of which no descriptor is known.
-    fn unheld(&mut self, t: u64) -> Vec<Record> {
-        let transfers: Vec<(u64, u32)> = self.transfers.iter().map(|(&file, &pid)| (file, pid)).collect();
-        transfers.into_iter().flat_map(|(file, pid)| self.closed(vec![file], pid, t)).collect()
-    }
-
     /// Records for those of `files`, of which `pid` has closed a descriptor, that nobody is known to have open.
     fn closed(&mut self, mut files: Vec<u64>, pid: u32, t: u64) -> Vec<Record> {
         files.sort_unstable();
         files.dedup();
         files.retain(|file| !self.known.values().any(|known| known.files.values().any(|(held, _)| held == file)));
-        for file in &files {
-            self.transfers.remove(file);
-        }
         let close = |file| Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file }, ..Rm::default() });
         files.into_iter().map(close).collect()
     }

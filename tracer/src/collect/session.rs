@@ -2,17 +2,16 @@
 
 mod handle;
 
-use std::{collections::HashMap, io, os::fd::AsFd as _, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    os::fd::AsFd as _,
+    time::Duration,
+};
 
 use aya::maps::{MapData, RingBuf};
 
-use super::{
-    clock::monotonic_ns,
-    ioctl::Abi,
-    losses::Losses,
-    nvml::Sampler,
-    processes::Processes,
-};
+use super::{clock::monotonic_ns, ioctl::Abi, losses::Losses, nvml::Sampler, processes::Processes};
 use crate::{
     attach::{
         find, image,
@@ -64,8 +63,8 @@ pub struct Session {
     matcher: Option<Matcher>,
     /// Last time an object that owns memory came or went.
     changed: Option<u64>,
-    /// Time of the last driver request recorded.
-    last: u64,
+    /// Files that carry objects between processes, open as far as is known.
+    transfers: HashSet<u64>,
     count: u64,
     malformed: u64,
     placed: usize,
@@ -108,7 +107,7 @@ impl Session {
             pending: HashMap::new(),
             matcher,
             changed: None,
-            last: 0,
+            transfers: HashSet::new(),
             count: 0,
             malformed: 0,
             placed: 0,
@@ -247,13 +246,11 @@ impl Session {
         Ok(())
     }
 
-    /// Looks after files that carry objects between processes, some twenty times a second.
-    ///
-    /// # Errors
-    /// The trace cannot be written.
-    pub fn settle(&mut self) -> Result<(), Error> {
-        let closed = self.processes.settle(monotonic_ns());
-        self.write(closed)
+    /// Has the kernel side look at files that carry objects between processes: between driver requests nothing else does.
+    pub fn settle(&mut self) {
+        if !self.transfers.is_empty() {
+            self.kernel.check_transfers();
+        }
     }
 
     /// Once a second: titles, closed files, losses, an NVML sample.

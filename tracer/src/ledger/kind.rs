@@ -149,12 +149,14 @@ fn bursts(rows: &[Row], smallest: &HashMap<usize, u64>) -> Vec<bool> {
         }
     }
     let mut burst = vec![false; rows.len()];
-    for members in places.values() {
+    for ((.., stack), members) in &places {
         let close = |a: &usize, b: &usize| rows[*b].allocation.born - rows[*a].allocation.born <= BURST_GAP;
-        for group in members.chunk_by(close).filter(|group| group.len() >= BURST) {
-            for &i in group {
-                burst[i] = true;
-            }
+        let groups = members.chunk_by(close).filter(|group| group.len() >= BURST);
+        // A place in the driver that made one burst makes nothing else, however slowly.
+        let all = stack.is_some() && groups.clone().next().is_some();
+        let found: Vec<&[usize]> = if all { vec![members] } else { groups.collect() };
+        for &i in found.into_iter().flatten() {
+            burst[i] = true;
         }
     }
     burst

@@ -120,7 +120,7 @@ pub enum Death {
     Freed,
     /// The driver took it back when the process exited or closed its driver file.
     Reclaimed,
-    /// Another process that had it mapped became its owner.
+    /// Another process that had it mapped became its owner, or a file that it was exported to.
     Transferred,
     /// Memory from before tracing began shrank, by NVML's figure.
     Adjusted,

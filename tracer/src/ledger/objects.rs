@@ -43,11 +43,7 @@ struct Client {
 pub(super) struct Objects {
     objects: HashMap<Key, Object>,
     clients: HashMap<u32, Client>,
-    /// Slots and pieces by open file.
     exports: HashMap<u64, Vec<(u32, u64)>>,
-    /// The same of files since closed. One on its way through a socket has no descriptor to see it by, and a trace may
-    /// say too early that it is closed.
-    closed: HashMap<u64, Vec<(u32, u64)>>,
     memory: Memory,
 }
 
@@ -190,7 +186,6 @@ impl Objects {
     pub(super) fn export(&mut self, source: Key, file: u64, index: u32, event: &Event<'_>, rows: &mut Rows) {
         let Some(piece) = self.objects.get(&source).and_then(|o| o.piece) else { return };
         let holder = Holder::File { file, index };
-        self.closed.remove(&file);
         let slots = self.exports.entry(file).or_default();
         if let Some(at) = slots.iter().position(|slot| slot.0 == index) {
             let (_, old) = slots.swap_remove(at);
@@ -203,9 +198,8 @@ impl Objects {
     /// A handle was made for what is behind a file.
     pub(super) fn import(&mut self, new: Key, parent: u32, file: u64, index: u32, event: &Event<'_>, rows: &mut Rows) {
         self.node(new, parent, CLASS_MEMORY_LOCAL_USER, event, rows);
-        let slots = self.exports.get(&file).or_else(|| self.closed.get(&file));
-        let slot = slots.and_then(|slots| slots.iter().find(|slot| slot.0 == index));
-        match slot.filter(|(_, piece)| self.memory.size(*piece).is_some()) {
+        let slot = self.exports.get(&file).and_then(|slots| slots.iter().find(|slot| slot.0 == index));
+        match slot {
             Some(&(_, piece)) => self.hold(new, piece, &Holder::File { file, index }, event, rows),
             None => self.import_unknown(new, event, rows),
         }
@@ -236,11 +230,8 @@ impl Objects {
         if file == 0 {
             return;
         }
-        if let Some(slots) = self.exports.remove(&file) {
-            for &(index, piece) in &slots {
-                self.memory.release(piece, &Holder::File { file, index }, event, rows);
-            }
-            self.closed.insert(file, slots);
+        for (index, piece) in self.exports.remove(&file).unwrap_or_default() {
+            self.memory.release(piece, &Holder::File { file, index }, event, rows);
         }
         self.free_clients(|client| client.file == file, event, rows);
     }

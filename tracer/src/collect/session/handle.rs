@@ -61,8 +61,9 @@ impl Session {
             Event::Library(library) => self.library(&library)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
+                self.transfers.remove(&release.file);
                 let op = Op::Close { file: release.file };
-                self.writer.record(&Record::Rm(Rm { t, pid, tid, op, ..Rm::default() }))?;
+                self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
         }
         Ok(())
@@ -107,13 +108,18 @@ impl Session {
         let stack = self.take_stack(&ioctl.header);
         let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
         let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
-        self.files(ioctl, &decoded)?;
+        // A file found closed was so before this request.
+        let closed = self.processes.uses(pid, ioctl.fd, ioctl.file, t);
+        self.write(closed)?;
         let frames = &ioctl.calls[..(ioctl.depth as usize).min(wire::DEPTH)];
         let calls: Vec<String> = frames.iter().map(|f| symbol(f.probe)).collect();
         let outer = frames.first().map_or(0, |f| f.enter_ns);
         for op in decoded.ops {
             if matches!(op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
                 self.changed = Some(t);
+            }
+            if let Op::Export { file, .. } | Op::Import { file, .. } = op {
+                self.transfers.insert(file);
             }
             self.writer.record(&Record::Rm(Rm {
                 t,
@@ -129,23 +135,6 @@ impl Session {
             }))?;
         }
         Ok(())
-    }
-
-    /// What a request tells of driver files, before it is recorded itself: who pays for memory after a free depends on
-    /// which files are open.
-    fn files(&mut self, ioctl: &wire::Ioctl, decoded: &ioctl::Decoded) -> Result<(), Error> {
-        let pid = ioctl.header.tgid;
-        // A file found closed was so before this request began, and open when the one before was recorded.
-        let t = ioctl.enter_ns.max(self.last);
-        let mut records = self.processes.uses(pid, ioctl.fd, ioctl.file, t);
-        if let Some(fd) = ioctl::named_fd(ioctl).filter(|_| decoded.status == 0) {
-            records.extend(self.processes.passes(pid, fd, ioctl.other_file, t));
-        }
-        if decoded.ops.iter().any(|op| matches!(op, Op::Free { .. })) {
-            records.extend(self.processes.settle(t));
-        }
-        self.last = ioctl.header.time_ns;
-        self.write(records)
     }
 
     /// Writes what was found out about processes and files.

@@ -97,23 +97,6 @@ fn handles_pass_through_files() {
 }
 
 #[test]
-fn a_file_said_to_be_closed_while_on_its_way_still_gives_its_object() {
-    let file = 0x900;
-    let mut trace = owner();
-    trace.rm(1, 0, Op::Export { client: 10, object: 100, file, index: 0 });
-    trace.close(1, file);
-    trace.rm(2, 0, Op::Import { client: 20, parent: 2, object: 200, file, index: 0 });
-    trace.free(1, 10, 100);
-    // What is gone for good is not found again.
-    trace.free(2, 20, 200);
-    trace.rm(3, 0, Op::Import { client: 30, parent: 2, object: 300, file, index: 0 });
-    let book = trace.book();
-    assert_eq!((held(&book, 1), held(&book, 2), held(&book, 3)), (0, 0, 0));
-    assert_eq!(deaths(&book), [Some(Death::Transferred), Some(Death::Freed)]);
-    assert_eq!(book.imports.iter().map(|i| i.bytes).collect::<Vec<_>>(), [4 * MIB, 0]);
-}
-
-#[test]
 fn while_a_file_owns_memory_nobody_is_charged() {
     let mut trace = owner();
     trace.rm(1, 0, Op::Export { client: 10, object: 100, file: 0x900, index: 0 });
@@ -131,8 +114,9 @@ fn an_exported_file_alone_keeps_no_process_charged() {
     let mut trace = owner();
     trace.rm(1, 0, Op::Export { client: 10, object: 100, file: 0x900, index: 0 });
     trace.free(1, 10, 100);
+    trace.close(1, 0x900);
     let book = trace.book();
-    assert_eq!(deaths(&book), [Some(Death::Freed)]);
+    assert_eq!((held(&book, 1), deaths(&book)), (0, vec![Some(Death::Transferred)]));
 }
 
 #[test]
