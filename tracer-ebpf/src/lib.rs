@@ -300,6 +300,8 @@ pub struct Config {
     pub fdtable_fd: u32,
     /// `file.f_inode`.
     pub file_inode: u32,
+    /// `file.f_ref`, or `file.f_count` with [`CONFIG_PLAIN_COUNT`].
+    pub file_count: u32,
     /// `linux_binprm.file`.
     pub bprm_file: u32,
     /// `task_struct.nsproxy`.
@@ -318,8 +320,6 @@ pub struct Config {
     pub uvm_map_tail: u32,
     /// `CONFIG_*` bits.
     pub flags: u32,
-    /// Unused.
-    pub pad: u32,
 }
 
 /// A driver control to pass on.
@@ -341,6 +341,8 @@ impl Control {
 pub const CONFIG_WATCH_ALL: u32 = 1;
 /// Copy user stacks.
 pub const CONFIG_STACKS: u32 = 2;
+/// Files count their references from 1, as before Linux 6.13; since then from 0.
+pub const CONFIG_PLAIN_COUNT: u32 = 4;
 
 /// Why something was lost; index of the loss counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

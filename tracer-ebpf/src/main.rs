@@ -12,6 +12,7 @@ mod maps;
 mod process;
 mod rm;
 mod stack;
+mod transfers;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

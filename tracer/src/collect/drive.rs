@@ -80,7 +80,7 @@ pub fn drive(
     mut progress: impl FnMut(&Session),
 ) -> Result<End, Error> {
     let begun = Instant::now();
-    let (mut flushed, mut ticked) = (begun, begun);
+    let (mut flushed, mut ticked, mut settled) = (begun, begun, begun);
     let mut interrupted = false;
     let mut others = vec![signals.0.as_fd()];
     others.extend(until.child.map(|(_, fd)| fd));
@@ -109,6 +109,10 @@ pub fn drive(
         }
         session.sample_when_quiet();
         session.receive_sample()?;
+        if settled.elapsed() >= SLICE {
+            settled = Instant::now();
+            session.settle();
+        }
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();
             session.tick()?;

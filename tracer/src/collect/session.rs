@@ -1,38 +1,30 @@
 //! A tracing session: kernel events in, trace records out.
 
-use std::{collections::HashMap, io, os::fd::AsFd as _, time::Duration};
+mod handle;
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    os::fd::AsFd as _,
+    time::Duration,
+};
 
 use aya::maps::{MapData, RingBuf};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-use tracer_ebpf as wire;
 
-use super::{
-    clock::monotonic_ns,
-    ioctl::{self, Abi},
-    losses::Losses,
-    nvml::Sampler,
-    processes::Processes,
-    wire::Event,
-};
+use super::{clock::monotonic_ns, ioctl::Abi, losses::Losses, nvml::Sampler, processes::Processes};
 use crate::{
     attach::{
         find, image,
         kernel::{self, Kernel},
         place::{Placed, Placer},
     },
-    probe,
     stack::{Interner, Stacks},
     trace::{
         self, Writer,
-        record::{Call, Footer, Notice, Op, Outcome, Process, Record, Rm, Step},
+        record::{Footer, Notice, Outcome, Process, Record, Step},
     },
 };
 
-/// Events handled before signals, timers and the child are looked at again: a fast producer must not starve them.
-const BATCH: usize = 4096;
 /// Quiet time after the last change of memory before NVML is asked: what it says is then comparable.
 const QUIET_NS: u64 = 30_000_000;
 
@@ -71,6 +63,8 @@ pub struct Session {
     matcher: Option<Matcher>,
     /// Last time an object that owns memory came or went.
     changed: Option<u64>,
+    /// Files that carry objects between processes, open as far as is known.
+    transfers: HashSet<u64>,
     count: u64,
     malformed: u64,
     placed: usize,
@@ -113,6 +107,7 @@ impl Session {
             pending: HashMap::new(),
             matcher,
             changed: None,
+            transfers: HashSet::new(),
             count: 0,
             malformed: 0,
             placed: 0,
@@ -182,7 +177,7 @@ impl Session {
         self.adopt(pid)?;
         self.place(pid, true)?;
         let Ok(image) = image::image(pid) else {
-            self.processes.remove(pid);
+            self.processes.exit(pid, monotonic_ns());
             return Ok(());
         };
         self.processes.exec(pid, monotonic_ns());
@@ -209,172 +204,6 @@ impl Session {
         }
         for text in placed.notices {
             self.notice(text)?;
-        }
-        Ok(())
-    }
-
-    /// Handles what the kernel sent, up to a batch. True when more is waiting.
-    ///
-    /// # Errors
-    /// The trace cannot be written.
-    pub fn drain(&mut self) -> Result<bool, Error> {
-        for _ in 0..BATCH {
-            // The item borrows the ring: copy what outlives it.
-            let Some(item) = self.events.next() else { return Ok(false) };
-            let bytes = item.to_vec();
-            drop(item);
-            match Event::read(&bytes) {
-                Some(event) => self.handle(event)?,
-                None => self.malformed += 1,
-            }
-        }
-        Ok(true)
-    }
-
-    fn handle(&mut self, event: Event<'_>) -> Result<(), Error> {
-        self.count += 1;
-        match event {
-            Event::Stack(regs, bytes) => {
-                let header = regs.header;
-                if let Some(stack) = self.stacks.native(header.tgid, &regs, bytes, &mut self.interner) {
-                    for record in self.interner.drain() {
-                        self.writer.record(&record)?;
-                    }
-                    self.pending.insert(header.tid, stack);
-                }
-            }
-            Event::Call(call) => self.call(&call)?,
-            Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
-            Event::Fork(fork) => {
-                let pid = fork.other;
-                self.processes.add(pid);
-                let step = Step::Forked { parent: fork.header.tgid };
-                self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
-            }
-            Event::Exec(exec) => self.exec(&exec)?,
-            Event::Exit(exit) => self.exit(&exit)?,
-            Event::Library(library) => self.library(&library)?,
-            Event::Release(release) => {
-                let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
-                let op = Op::Close { file: release.file };
-                self.writer.record(&Record::Rm(Rm { t, pid, tid, op, ..Rm::default() }))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn take_stack(&mut self, header: &wire::Header) -> Option<u32> {
-        (header.flags & wire::FLAG_STACK != 0).then(|| self.pending.remove(&header.tid)).flatten()
-    }
-
-    fn call(&mut self, call: &wire::Call) -> Result<(), Error> {
-        let stack = self.take_stack(&call.header);
-        let Some(row) = probe::by_id(call.frame.probe) else {
-            self.malformed += 1;
-            return Ok(());
-        };
-        let values = row.decode(call);
-        let inside = if call.depth > 0 { symbol(call.parent.probe) } else { String::new() };
-        Ok(self.writer.record(&Record::Call(Call {
-            t: call.header.time_ns,
-            start: call.frame.enter_ns,
-            pid: call.header.tgid,
-            tid: call.header.tid,
-            api: row.symbol.to_owned(),
-            result: row.result(call),
-            depth: call.depth,
-            inside,
-            outer: call.outer_ns,
-            library: call.frame.library,
-            address: values.address,
-            size: values.size,
-            handle: values.handle,
-            device: values.device,
-            free: values.free,
-            total: values.total,
-            more: values.more,
-            unreadable: values.unreadable,
-            stack,
-        }))?)
-    }
-
-    fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
-        let stack = self.take_stack(&ioctl.header);
-        let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
-        let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
-        self.processes.uses(pid, ioctl.fd, ioctl.file);
-        let frames = &ioctl.calls[..(ioctl.depth as usize).min(wire::DEPTH)];
-        let calls: Vec<String> = frames.iter().map(|f| symbol(f.probe)).collect();
-        let outer = frames.first().map_or(0, |f| f.enter_ns);
-        for op in decoded.ops {
-            if matches!(op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
-                self.changed = Some(t);
-            }
-            self.writer.record(&Record::Rm(Rm {
-                t,
-                start: ioctl.enter_ns,
-                unfinished: ioctl.unfinished != 0,
-                pid,
-                tid,
-                status: decoded.status,
-                calls: calls.clone(),
-                outer,
-                stack,
-                op,
-            }))?;
-        }
-        Ok(())
-    }
-
-    fn exec(&mut self, exec: &wire::Process) -> Result<(), Error> {
-        let pid = exec.header.tgid;
-        self.stacks.forget(pid);
-        self.place(pid, exec.header.flags & wire::FLAG_HELD == 0)?;
-        self.kernel.know_executable(exec.exe)?;
-        // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
-        for record in self.processes.exec(pid, exec.header.time_ns) {
-            self.writer.record(&record)?;
-        }
-        let image = image::image(pid).unwrap_or_default();
-        resume(&exec.header);
-        let step = Step::Exec(image);
-        Ok(self.writer.record(&Record::Process(Process { t: exec.header.time_ns, pid, step }))?)
-    }
-
-    fn exit(&mut self, exit: &wire::Process) -> Result<(), Error> {
-        let pid = exit.header.tgid;
-        self.processes.remove(pid);
-        self.stacks.forget(pid);
-        self.changed = Some(exit.header.time_ns);
-        // wait(2) status: signal in the low 7 bits, else the exit code above them.
-        let signal = (exit.value & 0x7f) as i32;
-        let (code, signal) =
-            if signal == 0 { (Some((exit.value >> 8) as i32 & 0xff), None) } else { (None, Some(signal)) };
-        let step = Step::Exit { code, signal };
-        Ok(self.writer.record(&Record::Process(Process { t: exit.header.time_ns, pid, step }))?)
-    }
-
-    /// A process loaded a library nobody looked at yet. It is held until its probes are in.
-    fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
-        let pid = library.header.tgid;
-        let held = library.header.flags & wire::FLAG_HELD != 0;
-        let result = self.look_at(pid, held, library.key);
-        // Whatever went wrong, the process must go on.
-        resume(&library.header);
-        result
-    }
-
-    fn look_at(&mut self, pid: u32, held: bool, key: wire::NameKey) -> Result<(), Error> {
-        if !self.processes.contains(pid) {
-            if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
-                return self.attach(pid);
-            }
-            return Ok(());
-        }
-        self.place(pid, !held)?;
-        self.stacks.refresh(pid);
-        if key.hash != 0 {
-            self.kernel.know_library(key)?;
         }
         Ok(())
     }
@@ -417,18 +246,21 @@ impl Session {
         Ok(())
     }
 
+    /// Has the kernel side look at files that carry objects between processes: between driver requests nothing else does.
+    pub fn settle(&mut self) {
+        if !self.transfers.is_empty() {
+            self.kernel.check_transfers();
+        }
+    }
+
     /// Once a second: titles, closed files, losses, an NVML sample.
     ///
     /// # Errors
     /// The trace cannot be written.
     pub fn tick(&mut self) -> Result<(), Error> {
         let t = monotonic_ns();
-        for record in self.processes.poll(t) {
-            if matches!(record, Record::Rm(_)) {
-                self.changed = Some(t);
-            }
-            self.writer.record(&record)?;
-        }
+        let found = self.processes.poll(t);
+        self.write(found)?;
         for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
             self.writer.record(&record)?;
         }
@@ -484,16 +316,4 @@ pub struct Summary {
     pub lost: u64,
     /// Traced processes that still run.
     pub running: usize,
-}
-
-fn symbol(id: u32) -> String {
-    probe::by_id(id).map_or_else(|| format!("probe {id}"), |p| p.symbol.to_owned())
-}
-
-/// Lets a held process go on. A stop that was not delivered yet is cancelled by it (signal(7)).
-fn resume(header: &wire::Header) {
-    if header.flags & wire::FLAG_HELD != 0 {
-        // Gone already: nothing to continue.
-        let _ = kill(Pid::from_raw(header.tgid.cast_signed()), Signal::SIGCONT);
-    }
 }

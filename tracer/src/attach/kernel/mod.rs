@@ -8,14 +8,21 @@ mod programs;
 mod sys;
 mod uprobes;
 
-use std::{io, os::fd::OwnedFd, path::Path, sync::Arc};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
 
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Spec};
+use tracer_ebpf::{
+    CONFIG_PLAIN_COUNT, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Spec,
+};
 
 pub use self::{
     btf::Btf,
@@ -110,6 +117,7 @@ impl Kernel {
         ] {
             attach_raw(&mut ebpf, name, tracepoint)?;
         }
+        load_raw(&mut ebpf, "check_transfers")?;
         if options.hook == DriverHook::Syscall {
             attach_raw(&mut ebpf, "syscall_ioctl", "sys_exit")?;
         }
@@ -185,6 +193,15 @@ impl Kernel {
         self.uprobes.place(&mut self.ebpf, what, path, points)
     }
 
+    /// Looks whether files that carry objects between processes are still open; the answer comes as events.
+    pub fn check_transfers(&self) {
+        let program = self.ebpf.program("check_transfers").and_then(|program| program.fd().ok());
+        if let Some(program) = program {
+            // Refused by kernels before 5.10: then the next driver request tells.
+            let _ = sys::run_once(program.as_fd());
+        }
+    }
+
     /// Loss counters so far, by [`tracer_ebpf::Loss`].
     #[must_use]
     pub fn losses(&self) -> [u64; LOSSES] {
@@ -192,14 +209,17 @@ impl Kernel {
     }
 }
 
-fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
-    let attach = |ebpf: &mut Ebpf| -> Result<(), ProgramError> {
+fn load_raw<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
+    let load = |ebpf: &'a mut Ebpf| -> Result<&'a mut RawTracePoint, ProgramError> {
         let program: &mut RawTracePoint = ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
         program.load()?;
-        program.attach(tracepoint)?;
-        Ok(())
+        Ok(program)
     };
-    attach(ebpf).map_err(|source| Error::Attach { name, source })
+    load(ebpf).map_err(|source| Error::Attach { name, source })
+}
+
+fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
+    load_raw(ebpf, name)?.attach(tracepoint).map(drop).map_err(|source| Error::Attach { name, source })
 }
 
 fn take<T: TryFrom<aya::maps::Map>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
@@ -235,6 +255,12 @@ const SPEC_WORDS: usize = size_of::<Spec>() / 8;
 
 fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
     let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
+    let (file_count, plain_count) = match btf.offset("file", "f_ref") {
+        Some(at) => (at, 0),
+        None => (at("file", "f_count")?, CONFIG_PLAIN_COUNT),
+    };
+    let stacks = if options.stacks { CONFIG_STACKS } else { 0 };
+    let watch_all = if options.watch_all { CONFIG_WATCH_ALL } else { 0 };
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
@@ -245,6 +271,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         files_fdt: at("files_struct", "fdt")?,
         fdtable_fd: at("fdtable", "fd")?,
         file_inode: at("file", "f_inode")?,
+        file_count,
         bprm_file: at("linux_binprm", "file")?,
         task_nsproxy: at("task_struct", "nsproxy")?,
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
@@ -253,8 +280,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         inode_sb: at("inode", "i_sb")?,
         sb_dev: at("super_block", "s_dev")?,
         uvm_map_tail: options.uvm_map_tail,
-        flags: if options.stacks { CONFIG_STACKS } else { 0 } | if options.watch_all { CONFIG_WATCH_ALL } else { 0 },
-        pad: 0,
+        flags: stacks | watch_all | plain_count,
     })
 }
 

@@ -91,6 +91,13 @@ pub(super) fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
+/// Runs a raw tracepoint program once, with no context.
+pub(super) fn run_once(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.test.prog_fd = program.as_raw_fd().cast_unsigned();
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
+}
+
 /// One probe: where, and what the program is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
