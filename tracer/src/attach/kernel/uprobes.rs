@@ -94,6 +94,12 @@ impl Uprobes {
         if self.multi.is_some() { Method::Multi } else { Method::Perf }
     }
 
+    /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
+    /// go with their programs.
+    pub(super) fn detach(&mut self) {
+        self.links.clear();
+    }
+
     pub(super) fn place(
         &mut self,
         ebpf: &mut Ebpf,
