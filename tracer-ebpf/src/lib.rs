@@ -308,6 +308,8 @@ pub struct Config {
     pub fdtable_fd: u32,
     /// `file.f_inode`.
     pub file_inode: u32,
+    /// `file.f_ref`, or `file.f_count` with [`CONFIG_PLAIN_COUNT`].
+    pub file_count: u32,
     /// `linux_binprm.file`.
     pub bprm_file: u32,
     /// `task_struct.nsproxy`.
@@ -355,6 +357,8 @@ impl Control {
 pub const CONFIG_WATCH_ALL: u32 = 1;
 /// Copy user stacks.
 pub const CONFIG_STACKS: u32 = 2;
+/// Files count their references from 1, as before Linux 6.13; since then from 0.
+pub const CONFIG_PLAIN_COUNT: u32 = 16;
 /// Processes of [`Config::uid`] may be held: user space is there and may continue them.
 pub const CONFIG_HOLD: u32 = 4;
 /// Processes of other users may be held too.

@@ -13,6 +13,7 @@ mod maps;
 mod process;
 mod rm;
 mod stack;
+mod transfers;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

@@ -44,6 +44,18 @@ pub struct Pending {
     pub enter_ns: u64,
 }
 
+/// Files watched at a time. They are closed soon after they have crossed.
+pub const TRANSFER_SLOTS: usize = 32;
+
+/// Files that carry objects: `struct file`, its inode, the process that was seen to have it. A slot is free where `files`
+/// is 0.
+#[repr(C)]
+pub struct Transfers {
+    pub files: [u64; TRANSFER_SLOTS],
+    pub inodes: [u64; TRANSFER_SLOTS],
+    pub tgids: [u32; TRANSFER_SLOTS],
+}
+
 /// All records to user space. User space sets the size.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 26, 0);
@@ -76,6 +88,8 @@ pub static CONTROLS: HashMap<u32, Control> = HashMap::with_max_entries(64, 0);
 /// Driver files seen in use by tracked processes.
 #[map]
 pub static FILES: HashMap<u64, u32> = HashMap::with_max_entries(65536, 1);
+#[map]
+pub static TRANSFERS: Array<Transfers> = Array::with_max_entries(1, 0);
 #[map]
 pub static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(65536, 1);
 /// A thread with no calls: too large for the BPF stack.

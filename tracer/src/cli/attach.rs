@@ -39,7 +39,7 @@ pub(super) struct Args {
 }
 
 /// Traces until the end that was asked for.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(pid) = args.pid {
         match find::process_of(pid) {
             None => bail!("there is no process {pid}: see ps"),
@@ -53,7 +53,7 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
-    attach_running(&mut session, &args)?;
+    attach_running(&mut session, args)?;
     eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
     let until = Until { target: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
     let progress = tracing::Progress::new(true);

@@ -62,8 +62,8 @@ pub(crate) fn main() -> ExitCode {
         error.exit()
     });
     let result = match cli.command {
-        Command::Run(args) => run::execute(args),
-        Command::Attach(args) => attach::execute(args),
+        Command::Run(args) => run::execute(&args),
+        Command::Attach(args) => attach::execute(&args),
         Command::Report(args) => report::execute(args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Instant;
 
 use tracer::attach::{
     image,
@@ -44,7 +45,7 @@ pub(super) struct Args {
 }
 
 /// Traces the command; gives its exit code.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let invoker = Invoker::from_sudo()?;
     let run_as = if args.as_root { None } else { invoker.as_ref() };
     let signals = Signals::catch_for_command()?;
@@ -91,15 +92,24 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if end.is_some() { ExitCode::from(code) } else { ExitCode::FAILURE })
 }
 
-/// Traces until something ends it, and closes the file. Gives the child's status if that is what ended it.
+/// Traces until something ends it, and closes the file. Gives the child's status if it has ended.
 fn trace(
     mut session: Session,
     until: &Until<'_>,
     signals: &Signals,
     child: &mut Held,
 ) -> anyhow::Result<(End, Option<ExitStatus>, Summary)> {
-    let end = drive::drive(&mut session, until, signals, |_| {})?;
+    let begun = Instant::now();
+    let mut end = drive::drive(&mut session, until, signals, |_| {})?;
     let status = if end == End::Child { Some(child.wait()?) } else { None };
+    // The command's own exit is among the events that wait; what it started may live on.
+    while status.is_some() && session.drain()? {}
+    if status.is_some() && session.live() > 0 {
+        let running = tracing::still_running(session.live());
+        eprintln!("vramtrace: the command has ended, {running}: tracing goes on (Ctrl-C ends it)");
+        let limit = until.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        end = drive::drive(&mut session, &Until { target: None, limit, last_process: true }, signals, |_| {})?;
+    }
     Ok((end, status, drive::finish(session, end, status.map(outcome))?))
 }
 

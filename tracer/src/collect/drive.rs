@@ -58,7 +58,7 @@ pub fn drive(
     mut progress: impl FnMut(&Session),
 ) -> Result<End, Error> {
     let begun = Instant::now();
-    let (mut flushed, mut ticked) = (begun, begun);
+    let (mut flushed, mut ticked, mut settled) = (begun, begun, begun);
     let mut interrupted = false;
     let mut others = vec![signals.as_fd()];
     others.extend(until.target.map(|target| target.pidfd));
@@ -87,6 +87,10 @@ pub fn drive(
         }
         session.sample_when_quiet();
         session.receive_sample()?;
+        if settled.elapsed() >= SLICE {
+            settled = Instant::now();
+            session.settle();
+        }
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();
             session.tick()?;

@@ -9,7 +9,12 @@ mod programs;
 pub(super) mod sys;
 mod uprobes;
 
-use std::{io, os::fd::OwnedFd, path::Path, sync::Arc};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -17,8 +22,8 @@ use aya::{
     programs::{ProgramError, RawTracePoint},
 };
 use tracer_ebpf::{
-    CONFIG_HOLD, CONFIG_HOLD_ALL, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, EXE_PROBED, FileKey, LOSSES,
-    NameKey, Spec,
+    CONFIG_HOLD, CONFIG_HOLD_ALL, CONFIG_PLAIN_COUNT, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, EXE_PROBED,
+    FileKey, LOSSES, NameKey, Spec,
 };
 
 pub use self::{
@@ -130,6 +135,7 @@ impl Kernel {
         ] {
             attach_raw(&mut ebpf, name, tracepoint)?;
         }
+        load_raw(&mut ebpf, "check_transfers")?;
         if options.hook == DriverHook::Syscall {
             attach_raw(&mut ebpf, "syscall_ioctl", "sys_exit")?;
         }
@@ -207,6 +213,15 @@ impl Kernel {
         self.uprobes.place(&mut self.ebpf, what, path, points)
     }
 
+    /// Looks whether files that carry objects between processes are still open; the answer comes as events.
+    pub fn check_transfers(&self) {
+        let program = self.ebpf.program("check_transfers").and_then(|program| program.fd().ok());
+        if let Some(program) = program {
+            // Refused by kernels before 5.10: then the next driver request tells.
+            let _ = sys::run_once(program.as_fd());
+        }
+    }
+
     /// The processes that are stopped for us.
     pub const fn held(&mut self) -> &mut Held {
         &mut self.held
@@ -217,7 +232,7 @@ impl Kernel {
     pub fn detach(&mut self) {
         // Should this fail, whoever is held from now on is let go when we end.
         if let Ok(mut words) = self.config.get(&0, 0) {
-            words[FLAGS_WORD] &= CONFIG_STACKS;
+            words[FLAGS_WORD] &= CONFIG_STACKS | CONFIG_PLAIN_COUNT;
             let _ = self.config.set(0, words, 0);
         }
         let tracked: Vec<u32> = self.tracked.keys().filter_map(Result::ok).collect();
@@ -240,14 +255,17 @@ impl Drop for Kernel {
     }
 }
 
-fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
-    let attach = |ebpf: &mut Ebpf| -> Result<(), ProgramError> {
+fn load_raw<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
+    let load = |ebpf: &'a mut Ebpf| -> Result<&'a mut RawTracePoint, ProgramError> {
         let program: &mut RawTracePoint = ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
         program.load()?;
-        program.attach(tracepoint)?;
-        Ok(())
+        Ok(program)
     };
-    attach(ebpf).map_err(|source| Error::Attach { name, source })
+    load(ebpf).map_err(|source| Error::Attach { name, source })
+}
+
+fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
+    load_raw(ebpf, name)?.attach(tracepoint).map(drop).map_err(|source| Error::Attach { name, source })
 }
 
 fn take<T: TryFrom<aya::maps::Map>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
@@ -296,6 +314,10 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
     let stacks = if options.stacks { CONFIG_STACKS } else { 0 };
     let watch = if options.watch_all { CONFIG_WATCH_ALL } else { 0 };
     let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
+    let (file_count, plain_count) = match btf.offset("file", "f_ref") {
+        Some(at) => (at, 0),
+        None => (at("file", "f_count")?, CONFIG_PLAIN_COUNT),
+    };
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
@@ -306,6 +328,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         files_fdt: at("files_struct", "fdt")?,
         fdtable_fd: at("fdtable", "fd")?,
         file_inode: at("file", "f_inode")?,
+        file_count,
         bprm_file: at("linux_binprm", "file")?,
         task_nsproxy: at("task_struct", "nsproxy")?,
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
@@ -317,7 +340,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         inode_sb: at("inode", "i_sb")?,
         sb_dev: at("super_block", "s_dev")?,
         uvm_map_tail: options.uvm_map_tail,
-        flags: stacks | watch | hold,
+        flags: stacks | watch | hold | plain_count,
         uid,
     })
 }

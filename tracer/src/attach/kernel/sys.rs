@@ -91,6 +91,13 @@ pub(super) fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
+/// Runs a raw tracepoint program once, with no context.
+pub(super) fn run_once(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.test.prog_fd = program.as_raw_fd().cast_unsigned();
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
+}
+
 /// One probe: where, and what the program is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
@@ -127,7 +134,7 @@ pub(in crate::attach) fn next_key(map: RawFd, key: Option<&u32>, next: &mut u32)
     bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr).map(drop)
 }
 
-/// Descriptor of a loaded module's BTF object, found by name. Needs CAP_SYS_ADMIN.
+/// Descriptor of a loaded module's BTF object, found by name. Needs `CAP_SYS_ADMIN`.
 pub(super) fn module_btf(name: &str) -> io::Result<OwnedFd> {
     let mut id = 0;
     loop {

@@ -20,9 +20,9 @@ use super::{
 /// How uprobes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; CAP_BPF and CAP_PERFMON suffice.
+    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; `CAP_BPF` and `CAP_PERFMON` suffice.
     Multi,
-    /// One perf event a probe: needs CAP_SYS_ADMIN, and removal takes about 0.1 s a probe.
+    /// One perf event a probe: needs `CAP_SYS_ADMIN`, and removal takes about 0.1 s a probe.
     Perf,
 }
 

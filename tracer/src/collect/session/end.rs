@@ -37,18 +37,21 @@ impl Session {
         Ok(())
     }
 
+    /// Has the kernel side look at files that carry objects between processes: between driver requests nothing else does.
+    pub fn settle(&mut self) {
+        if !self.transfers.is_empty() {
+            self.kernel.check_transfers();
+        }
+    }
+
     /// Once a second: titles, closed files, losses, an NVML sample.
     ///
     /// # Errors
     /// The trace cannot be written.
     pub fn tick(&mut self) -> Result<(), Error> {
         let t = monotonic_ns();
-        for record in self.processes.poll(t) {
-            if matches!(record, Record::Rm(_)) {
-                self.changed = Some(t);
-            }
-            self.writer.record(&record)?;
-        }
+        let found = self.processes.poll(t);
+        self.write(found)?;
         for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
             self.writer.record(&record)?;
         }

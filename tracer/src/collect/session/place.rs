@@ -41,7 +41,7 @@ impl Session {
         self.adopt(pid)?;
         self.place(pid, late)?;
         let Ok(image) = image::image(pid) else {
-            self.processes.remove(pid);
+            self.processes.exit(pid, monotonic_ns());
             return Ok(());
         };
         self.processes.exec(pid, monotonic_ns());
