@@ -10,7 +10,7 @@ use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
 use crate::ledger::{Allocation, GpuRef, ProcessInfo};
-use crate::lifecycle::{Axes, Axis};
+use crate::lifecycle::{Axes, Axis, Role};
 
 /// Axes that divide the cells of a process's device, whatever the query divides by.
 const DEVICE_AXES: [Axis; 3] = [Axis::Phase, Axis::Kind, Axis::Owner];
@@ -41,7 +41,7 @@ pub struct Process {
     /// Rank label.
     pub rank: String,
     /// What it does in the server.
-    pub role: &'static str,
+    pub role: Role,
     /// Command line.
     pub command: Vec<String>,
     /// Title it gave itself last.
