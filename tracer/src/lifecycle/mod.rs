@@ -199,10 +199,11 @@ impl<'b> Axes<'b> {
         self.phase(self.attribution.of_failure(failure).map(u32::from))
     }
 
-    /// True when a phase is known of some memory.
+    /// True when a phase is known of some memory beside contexts, which every CUDA program has.
     #[must_use]
     pub fn has_phases(&self) -> bool {
-        self.marks.iter().any(|mark| mark.phase.is_some())
+        let is_telling = |phase: &u16| self.rules.phases()[usize::from(*phase)] != "cuda_context";
+        self.marks.iter().filter_map(|mark| mark.phase.map(|verdict| verdict.cell)).any(|phase| is_telling(&phase))
     }
 
     /// What decided how much, on each axis.
