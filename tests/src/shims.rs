@@ -35,6 +35,11 @@ const PRODUCTS: &[Product] = &[
         flags: &["-fvisibility=hidden", "-DSTATIC_RUNTIME"],
     },
     Product { name: "server", sources: &["actors/server"], flags: &["-l:libcudart.so.12"] },
+    Product {
+        name: "server-origin",
+        sources: &["actors/server"],
+        flags: &["-l:libcudart.so.12", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"],
+    },
     Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
     Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
     Product { name: "smi", sources: &["cuda/smi"], flags: &["-l:libnvidia-ml.so.1"] },

@@ -98,6 +98,24 @@ impl Sim {
         Ok(())
     }
 
+    /// Makes [`Sim::scratch`] a root directory to change to: with a libc and dynamic linker of its own, the libraries in
+    /// `/lib`, the devices in `/dev`, and `/server`. Gives the environment for programs in it.
+    ///
+    /// # Errors
+    /// When something cannot be copied.
+    pub fn make_root(&mut self) -> Result<Vec<(&'static str, OsString)>> {
+        self.own_libraries()?;
+        let root = self.scratch();
+        fs::create_dir(root.join("lib64"))?;
+        fs::copy("/lib64/ld-linux-x86-64.so.2", root.join("lib64/ld-linux-x86-64.so.2"))?;
+        // The one that this program runs on, wherever the distribution keeps it.
+        let maps = fs::read_to_string("/proc/self/maps")?;
+        let libc = maps.lines().find_map(|line| line.split_once('/').filter(|(_, path)| path.ends_with("/libc.so.6")));
+        fs::copy(Path::new("/").join(libc.context("no libc.so.6")?.1), root.join("lib/libc.so.6"))?;
+        fs::copy(self.program("server"), root.join("server"))?;
+        Ok(vec![("VRAMTRACE_SIM_DEV", "/dev".into()), ("LD_LIBRARY_PATH", "/lib".into())])
+    }
+
     /// Directory of the libraries that programs load.
     #[must_use]
     pub fn libraries(&self) -> &Path {

@@ -122,7 +122,7 @@ fn a_server_that_starts_later_is_seen_from_its_first_call() -> Result<()> {
     end(tracer, &mut wanted)?;
     let (truth, book) = (sim.truth()?, book(&file)?);
     // What it did after the tracer's end is in the truth alone.
-    let seen = live_tests::live::history(&book, wanted.server_pid());
+    let seen = live_tests::live::history(&book, wanted.server_pid(), u64::MAX);
     let all: Vec<u64> = truth.history(wanted.server_pid(), 0).into_iter().map(|(_, live)| live).collect();
     ensure!(all.starts_with(&seen) && seen.last() == Some(&(CONTEXT + 10 * MIB)), "{seen:?} of {all:?}");
     ensure!(book.processes.iter().all(|p| p.pid == wanted.server_pid()), "{:?}", book.processes);

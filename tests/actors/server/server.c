@@ -174,6 +174,8 @@ int main(int argc, char **argv) {
             say("ending", signal(number, on_end) == SIG_ERR);
         else if (!strcmp(word, "raise"))
             raise(number), say("raised", number);
+        else if (!strcmp(word, "chdir"))
+            say("chdir", chdir(line + at));
         else if (!strcmp(word, "leave"))
             say("leave", setpgid(0, 0));
         else if (!strcmp(word, "crash"))

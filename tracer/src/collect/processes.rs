@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
+    os::unix::ffi::OsStrExt as _,
     path::PathBuf,
 };
 
@@ -29,6 +30,9 @@ type Files = HashMap<u32, (u64, PathBuf)>;
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: HashMap<u32, Known>,
+    /// Open files that were there before tracing began, so far: a number of ours stands for each, as a request through it
+    /// has yet to tell its identity. The kernel's are addresses, and much larger.
+    unidentified: u64,
 }
 
 impl Processes {
@@ -53,6 +57,20 @@ impl Processes {
     /// A process appeared that nothing is known of.
     pub(super) fn add(&mut self, pid: u32) {
         self.known.entry(pid).or_default();
+    }
+
+    /// A process that ran before tracing began: it may have driver files open.
+    pub(super) fn attached(&mut self, pid: u32) {
+        let known = self.known.entry(pid).or_default();
+        known.title = image::title(pid).unwrap_or_default();
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
+            let Some((fd, target)) = fd.zip(fs::read_link(entry.path()).ok()) else { continue };
+            if target.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvidia")) {
+                self.unidentified += 1;
+                known.files.entry(fd).or_insert((self.unidentified, target));
+            }
+        }
     }
 
     /// A process forked: the child has its parent's descriptors.
@@ -89,8 +107,8 @@ impl Processes {
         if files.get(&fd).is_some_and(|(known, _)| *known == file) {
             return Vec::new();
         }
-        // The descriptor was closed, and its number used again.
-        let old = files.remove(&fd).map(|(old, _)| old);
+        // The descriptor was closed, and its number used again; or now we know which file it is.
+        let old = files.remove(&fd).map(|(old, _)| old).filter(|&old| old > self.unidentified);
         if let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
             files.insert(fd, (file, target));
         }

@@ -203,7 +203,11 @@ impl Ledger {
             Op::Import { client, parent, object, file, index } => {
                 objects.import((client, object), parent, file, index, event, rows);
             }
-            Op::Close { file } => objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows),
+            Op::Close { file } => {
+                objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows);
+                // What went through it before tracing began is gone too.
+                self.unknown_frees.entry(event.process).or_default().push(event.t);
+            }
             Op::RegisterVaspace { ref uuid, client, vaspace } => {
                 self.gpus.registered(objects.place(client, vaspace), client, uuid.clone());
             }

@@ -24,6 +24,12 @@ impl Held {
         Ok(Self { map: Map::HashMap(data).try_into()?, fd })
     }
 
+    /// True while a process is held.
+    #[must_use]
+    pub fn contains(&self, tgid: u32) -> bool {
+        self.map.get(&tgid, 0).is_ok()
+    }
+
     /// Lets a process go on. A stop that was not delivered yet is cancelled by it (signal(7)).
     pub fn release(&mut self, tgid: u32) {
         // Gone already: nothing to continue. In this order, so that a process is never stopped and forgotten.

@@ -152,7 +152,9 @@ impl Session {
             self.place_linker(pid)?;
             return Ok(self.kernel.know_executable(exec.exe)?);
         }
-        self.place(pid, exec.header.flags & wire::FLAG_HELD == 0)?;
+        // Not held then, it may have come as far as a library for which it is held now.
+        let late = exec.header.flags & wire::FLAG_HELD == 0 && !self.kernel.held().contains(pid);
+        self.place(pid, late)?;
         self.kernel.know_executable(exec.exe)?;
         // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
         let closed = self.processes.exec(pid, exec.header.time_ns);

@@ -44,7 +44,7 @@ impl Session {
             self.processes.exit(pid, monotonic_ns());
             return Ok(());
         };
-        self.processes.exec(pid, monotonic_ns());
+        self.processes.attached(pid);
         self.writer.record(&Record::Process(Process { t: monotonic_ns(), pid, step: Step::Attached(image) }))?;
         self.changed = Some(monotonic_ns());
         Ok(())
