@@ -19,8 +19,9 @@ use tracer_ebpf::{
 use crate::maps::{EVENTS, KNOWN, TAILS, config, header, ids, kernel_word, lose, tracked};
 
 pub const SIGSTOP: u32 = 19;
-/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest.
-const OBJECTS: u32 = 64;
+/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
+/// verifier's time, part of every start, goes with it.)
+const OBJECTS: u32 = 24;
 // struct r_debug (link.h): r_version@0, r_map@8, r_brk@16, r_state@24.
 const R_MAP: u64 = 8;
 const R_STATE: u64 = 24;
