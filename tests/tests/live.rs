@@ -2,7 +2,6 @@
 //! program must not notice.
 //!
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
-#![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
