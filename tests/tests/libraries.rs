@@ -124,7 +124,8 @@ fn links_and_a_virtual_environment() -> Result<()> {
 #[test]
 fn two_runtimes_at_once() -> Result<()> {
     let (sim, file) = start()?;
-    let paths = [copy(&sim, "libcudart.so.12", "a/libcudart.so.12")?, copy(&sim, "libcudart.so.12", "b/libcudart.so.12")?];
+    let paths =
+        [copy(&sim, "libcudart.so.12", "a/libcudart.so.12")?, copy(&sim, "libcudart.so.12", "b/libcudart.so.12")?];
     let book = opens("runtime", &sim, &file, &paths)?;
     // Its own, and the two.
     ensure!(probed(&book, "libcudart.so.12")?.len() == 3, "{:?}", book.libraries);
@@ -150,7 +151,9 @@ fn a_run_path_from_the_program_itself() -> Result<()> {
     run.finish()?;
     let book = book(&file)?;
     exact(&book, &sim.settled()?, pid)?;
-    ensure!(probed(&book, "/app/lib/libcudart.so.12")?.len() == 1 && probed(&book, "/app/lib/libcuda.so.1")?.len() == 1);
+    ensure!(
+        probed(&book, "/app/lib/libcudart.so.12")?.len() == 1 && probed(&book, "/app/lib/libcuda.so.1")?.len() == 1
+    );
     Ok(())
 }
 

@@ -4,7 +4,8 @@ use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
     helpers::{
-        bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user, generated::bpf_probe_read_user as read_user,
+        bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_user,
+        generated::bpf_probe_read_user as read_user,
     },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -15,7 +16,7 @@ use tracer_ebpf::{
 };
 
 use crate::{
-    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, lose, tracked},
+    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, tracked},
     stack,
 };
 
@@ -94,11 +95,6 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
         return None;
     };
     let depth = pop(thread, regs.rsp, probe)?;
-    if thread.trampoline == 0 {
-        // The address that was just returned to is still there.
-        // SAFETY: a helper that fails rather than faults.
-        thread.trampoline = unsafe { bpf_probe_read_user((regs.rsp - 8) as *const u64) }.unwrap_or(0);
-    }
     let call = &mut thread.calls[depth & (DEPTH - 1)];
     let failed = regs.rax as u32 != 0;
     read_values(call, spec, AT_RETURN);
@@ -151,7 +147,7 @@ fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
         let top = &thread.calls[(depth - 1) & (DEPTH - 1)];
         // Equal stack pointers are a tail call into another probed function (libcuda's exports are such thunks).
         let encloses = top.sp > sp || (top.sp == sp && top.frame.probe != probe);
-        if encloses && in_place(thread.trampoline, top.sp) {
+        if encloses && in_place(top.sp) {
             return;
         }
         thread.depth = depth as u32 - 1;
@@ -159,11 +155,22 @@ fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
     }
 }
 
-/// False when the return address of a probed call has been written over: the call was left another way.
+/// False when the return address of a probed call, which a return probe replaced, has been written over since: the call
+/// was left another way. True where the kernel does not tell where its trampoline is.
 #[inline(always)]
-fn in_place(trampoline: u64, sp: u64) -> bool {
+fn in_place(sp: u64) -> bool {
+    let trampoline = || {
+        let config = config()?;
+        if config.xol_vaddr == 0 {
+            return None;
+        }
+        // SAFETY: no arguments.
+        let task = unsafe { bpf_get_current_task_btf() } as u64;
+        let area = kernel_word(kernel_word(task, config.task_mm)?, config.mm_xol_area)?;
+        kernel_word(area, config.xol_vaddr)
+    };
     // SAFETY: a helper that fails rather than faults.
-    trampoline == 0 || unsafe { bpf_probe_read_user(sp as *const u64) }.is_ok_and(|address| address == trampoline)
+    trampoline().is_none_or(|there| unsafe { bpf_probe_read_user(sp as *const u64) }.is_ok_and(|here| here == there))
 }
 
 #[inline(always)]

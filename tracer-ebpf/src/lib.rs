@@ -318,6 +318,12 @@ pub struct Config {
     pub nsproxy_mnt: u32,
     /// `mnt_namespace.ns.inum`.
     pub mnt_inum: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `mm_struct.uprobes_state.xol_area`.
+    pub mm_xol_area: u32,
+    /// `xol_area.vaddr`: where return probes' trampoline is (kernel/events/uprobes.c); 0 where BTF does not tell.
+    pub xol_vaddr: u32,
     /// `task_struct.fs`.
     pub task_fs: u32,
     /// `fs_struct.root.dentry`.

@@ -29,8 +29,6 @@ pub struct Active {
 pub struct Thread {
     pub depth: u32,
     pub pad: u32,
-    /// What the kernel puts in place of a probed call's return address; 0 before the thread's first return.
-    pub trampoline: u64,
     pub calls: [Active; DEPTH],
 }
 
