@@ -2,7 +2,6 @@
 //! program must not notice.
 //!
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
-#![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -249,6 +248,25 @@ fn static_runtimes() -> Result<()> {
 fn older_forms_of_the_driver_interface() -> Result<()> {
     for abi in ["rm32", "heap", "xfer"] {
         check("scenario", "large", &[("VRAMTRACE_SIM_ABI", abi)]).context(abi)?;
+    }
+    Ok(())
+}
+
+/// Kernels before 6.6 have no multi-uprobes. Taking this many probes away one by one takes half a minute.
+#[test]
+fn probes_by_perf_event() -> Result<()> {
+    check("scenario", "ipc_owner_first", &[("VRAMTRACE_PERF_UPROBES", "1")])
+}
+
+/// Where libc cannot be probed. What this hook cannot see by its nature is left out: requests that a death cuts short
+/// (`killed_*`: there is no return), when a request began (`slow_call`; `share_file_last`, where a close shows only at the
+/// end of the next request), and the callers of libc's `ioctl` while another
+/// tracer, of a test beside this one, has its return address replaced (kinds that only a stack tells).
+#[test]
+fn driver_requests_at_system_calls() -> Result<()> {
+    let scenarios = ["small", "threads", "vmm", "async_pool", "modules", "ioctl_errors", "fork_exec", "exec_again"];
+    for name in scenarios.into_iter().chain(["ipc_owner_exits", "share_owner_first"]) {
+        check("scenario", name, &[("VRAMTRACE_DRIVER_HOOK", "syscall")])?;
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
 //! Targets that are hard on a tracer: many threads, many processes, calls that are left by other ways than their return.
-#![cfg(feature = "live")]
 
 use std::path::{Path, PathBuf};
 

@@ -22,8 +22,9 @@ use crate::{
     maps::{EVENTS, KNOWN, TAILS, config, header, identify_inode, ids, kernel_word, lose, tracked},
 };
 
-/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest.
-const OBJECTS: u32 = 64;
+/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
+/// verifier's time, part of every start, goes with it.)
+const OBJECTS: u32 = 24;
 /// Words of a path that are hashed. A longer one is never taken for known.
 const HASHED: usize = 256 / 8;
 // struct r_debug (link.h): r_version@0, r_map@8, r_brk@16, r_state@24.

@@ -231,11 +231,12 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
         flags = FLAG_STACK;
     }
     let lengths = Lengths { arg: arg_len, params_at, params: params_len, special };
-    if !send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread) {
-        return None;
-    }
+    let other_file = send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread)?;
     if request.file != 0 && FILES.get_ptr(request.file).is_none() && FILES.insert(request.file, tgid, 0).is_err() {
         lose(Loss::MapFull);
+    }
+    if other_file != 0 {
+        transfers::watch(other_file, tgid);
     }
     Some(())
 }
@@ -247,12 +248,14 @@ struct Lengths {
     special: Control,
 }
 
+/// Sends the request; gives the file that its parameters name, 0 for none.
 #[inline(always)]
-fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> bool {
+fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> Option<u64> {
     let Some(mut entry) = EVENTS.reserve::<Ioctl>(0) else {
         lose(Loss::RingFull);
-        return false;
+        return None;
     };
+    let mut other_file = 0;
     let out = entry.as_mut_ptr();
     // SAFETY: `out` is a reserved record; every field is written before it is submitted.
     let readable = unsafe {
@@ -263,7 +266,6 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
         (*out).file = request.file;
         (*out).unfinished = request.unfinished;
         (*out).enter_ns = request.enter_ns;
-        (*out).other_file = 0;
         (*out).depth = 0;
         if let Some(thread) = thread {
             (*out).depth = thread.depth.min(DEPTH as u32);
@@ -282,10 +284,7 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
             if lengths.special.fd != Control::NO_FD
                 && let Some(fd) = user::<u32>(params + lengths.special.fd as u64)
             {
-                (*out).other_file = file_of(fd);
-                if (*out).other_file != 0 {
-                    transfers::watch((*out).other_file, header.tgid);
-                }
+                other_file = file_of(fd);
             }
             if lengths.special.tail != 0
                 && let Some(tail) = user::<[u8; 4]>(params + lengths.special.tail as u64)
@@ -296,15 +295,16 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
                 (*out).params_len = IOCTL_PARAMS as u32;
             }
         }
+        (*out).other_file = other_file;
         arg.is_some()
     };
     if !readable {
         lose(Loss::UnreadableIoctl);
         entry.discard(0);
-        return false;
+        return None;
     }
     entry.submit(0);
-    true
+    Some(other_file)
 }
 
 /// Copies the argument struct; gives the bytes copied.

@@ -14,24 +14,17 @@ use crate::maps::{EVENTS, TRANSFER_SLOTS, TRANSFERS, config, header, kernel_word
 #[inline(always)]
 pub fn watch(file: u64, tgid: u32) -> Option<()> {
     let transfers = transfers()?;
-    let mut free = TRANSFER_SLOTS;
+    let inode = kernel_word(file, config()?.file_inode)?;
     for i in 0..TRANSFER_SLOTS {
-        if transfers.files[i] == file {
-            return None;
-        }
-        if transfers.files[i] == 0 {
-            free = i;
+        if transfers.files[i] == 0 || transfers.files[i] == file {
+            transfers.inodes[i] = inode;
+            transfers.tgids[i] = tgid;
+            transfers.files[i] = file;
+            return Some(());
         }
     }
-    if free == TRANSFER_SLOTS {
-        lose(Loss::MapFull);
-        return None;
-    }
-    let free = free & (TRANSFER_SLOTS - 1);
-    transfers.inodes[free] = kernel_word(file, config()?.file_inode)?;
-    transfers.tgids[free] = tgid;
-    transfers.files[free] = file;
-    Some(())
+    lose(Loss::MapFull);
+    None
 }
 
 /// Reports files that are closed. Two threads may both report one: the second time means nothing.

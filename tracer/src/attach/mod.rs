@@ -10,6 +10,6 @@ pub mod image;
 pub mod kernel;
 pub mod place;
 pub mod plan;
-mod secret;
+pub(crate) mod secret;
 pub mod spawn;
 pub mod user;

@@ -12,6 +12,7 @@ mod flamegraph;
 mod open;
 mod options;
 mod output;
+mod reading;
 mod report;
 mod run;
 mod tracing;

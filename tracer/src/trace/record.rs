@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 0;
+pub const MINOR: u32 = 1;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub enum Record {
     Rm(Rm),
     /// A probed API call returned.
     Call(Call),
+    /// A tracked process wrote a line that a lifecycle rule or a parser names.
+    Log(Log),
     /// NVML's figures at one moment.
     Nvml(Nvml),
     /// Events were lost since the last such record.
@@ -456,6 +458,20 @@ pub struct Call {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 fn is_zero_i64(n: &i64) -> bool {
     *n == 0
+}
+
+/// A line that a process wrote. Since 1.1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Log {
+    /// When the write began.
+    pub t: u64,
+    /// Process.
+    pub pid: u32,
+    /// File descriptor: 1 or 2.
+    pub fd: u32,
+    /// The line without its end; secrets are replaced by `***`.
+    pub text: String,
 }
 
 /// NVML's figures at one moment.

@@ -320,7 +320,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
     };
     // Without them, what a longjmp left is not always noticed.
     let area = btf.offset("mm_struct", "uprobes_state.xol_area").zip(btf.offset("xol_area", "vaddr"));
-    let (mm_xol, xol_vaddr) = area.unwrap_or_default();
+    let (mm_xol_area, xol_vaddr) = area.unwrap_or_default();
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
@@ -337,7 +337,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
         mnt_inum: at("mnt_namespace", "ns.inum")?,
         task_mm: at("task_struct", "mm")?,
-        mm_xol,
+        mm_xol_area,
         xol_vaddr,
         task_fs: at("task_struct", "fs")?,
         fs_root: at("fs_struct", "root.dentry")?,

@@ -1,7 +1,7 @@
 //! Placing uprobes: one link for a library's entries and one for its returns where the kernel can (6.6), else one perf
 //! event a probe.
 
-use std::{fmt, io, os::fd::OwnedFd, path::Path};
+use std::{fmt, io, os::fd::OwnedFd, path::Path, thread};
 
 use aya::{
     Ebpf,
@@ -16,6 +16,9 @@ use super::{
     programs::Programs,
     sys::{self, Point, Purpose},
 };
+
+/// Threads that close links.
+const CLOSERS: usize = 16;
 
 /// How uprobes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +129,21 @@ impl Uprobes {
                 Ok(refused)
             }
         }
+    }
+}
+
+impl Drop for Uprobes {
+    /// The kernel waits for running probes as it closes each link (some 40 ms): all at a time.
+    fn drop(&mut self) {
+        let mut links = std::mem::take(&mut self.links);
+        let each = links.len().div_ceil(CLOSERS).max(1);
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+                // Where no thread can be had, the links close here and now.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+            }
+        });
     }
 }
 
