@@ -83,8 +83,11 @@ fn programs_that_end_at_once() -> Result<()> {
     Ok(())
 }
 
+/// Function, how deep it was nested, and in which other.
+type Nested = (String, u32, String);
+
 /// Runs a program that defines CUDA's functions itself; gives what was recorded of its calls and its missed returns.
-fn odd(way: &str) -> Result<(Vec<(String, u32, String)>, u64)> {
+fn odd(way: &str) -> Result<(Vec<Nested>, u64)> {
     let (sim, file) = start()?;
     let program = sim.program("odd");
     let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
@@ -100,7 +103,7 @@ fn odd(way: &str) -> Result<(Vec<(String, u32, String)>, u64)> {
 }
 
 /// What each of the two calls that return leaves: the inner function, then the outer one.
-fn two_calls() -> Vec<(String, u32, String)> {
+fn two_calls() -> Vec<Nested> {
     let one = [("cudaMalloc", 1, "cudaMallocHost"), ("cudaMallocHost", 0, "")];
     one.iter().chain(&one).map(|(api, depth, inside)| ((*api).to_owned(), *depth, (*inside).to_owned())).collect()
 }
