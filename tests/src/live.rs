@@ -21,7 +21,7 @@ use crate::sim::{Sim, workspace_binary};
 use crate::truth::Truth;
 
 /// Longest wait for anything: these tests are not timed, a hang is what it ends.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The tracer to test: `VRAMTRACE`, or the one built beside the tests.
 ///

@@ -38,13 +38,6 @@ fn server(sim: &Sim) -> Result<Talk> {
     Talk::server(sim.command("server")?)
 }
 
-/// A server whose command line ends in `ready`.
-fn marked(sim: &Sim) -> Result<Talk> {
-    let mut command = sim.command("server")?;
-    command.arg("ready");
-    Talk::server(command)
-}
-
 /// Ctrl-C for the tracer; the server goes on.
 fn end(mut tracer: Talk, server: &mut Talk) -> Result<()> {
     tracer.signal(Signal::SIGINT)?;
@@ -111,8 +104,11 @@ fn memory_from_before_can_be_freed() -> Result<()> {
 fn a_server_that_starts_later_is_seen_from_its_first_call() -> Result<()> {
     let _company = in_company();
     let (sim, file) = start()?;
-    let tracer = attach(&sim, &file, &["--match", "server ready$"])?;
-    let (mut wanted, mut other) = (marked(&sim)?, server(&sim)?);
+    let word = sim.scratch().display().to_string();
+    let tracer = attach(&sim, &file, &["--match", &format!("server ready {word}$")])?;
+    let mut command = sim.command("server")?;
+    command.args(["ready", &word]);
+    let (mut wanted, mut other) = (Talk::server(command)?, server(&sim)?);
     for server in [&mut wanted, &mut other] {
         server.order("alloc 10")?;
         server.order("alloc 20")?;

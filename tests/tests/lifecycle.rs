@@ -197,13 +197,15 @@ fn kill_9_in_the_middle_of_calls() -> Result<()> {
 
 /// A second libcuda, for the moment at which a process is held.
 fn odd_library(sim: &Sim) -> Result<String> {
-    let environment = sim.environment()?;
-    let odd = environment.iter().find(|(name, _)| *name == "VRAMTRACE_SIM_ODD_LIBCUDA").context("no odd library")?;
-    Ok(odd.1.to_string_lossy().into_owned())
+    let path = sim.scratch().join("odd/libcuda.so.1");
+    fs::create_dir(sim.scratch().join("odd"))?;
+    fs::copy(sim.libraries().join("libcuda.so.1"), &path)?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 fn wait_for_state(pid: u32, wanted: char) -> Result<()> {
     wait_until(&format!("state {wanted} of {pid}"), || Ok(state(pid) == Some(wanted)))
+        .with_context(|| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
 
 #[test]
@@ -234,6 +236,27 @@ fn a_process_held_when_tracing_ends_goes_on() -> Result<()> {
     tracer.signal(Signal::SIGCONT)?;
     ensure!(server.answer("driver")? == 0);
     ensure!(tracer.wait()?.success());
+    Ok(())
+}
+
+/// A tracer that does not get round to it: the process is continued without it, and the trace says that probes were late.
+#[test]
+fn nobody_is_held_for_long() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.signal(Signal::SIGSTOP)?;
+    wait_for_state(run.pid(), 'T')?;
+    let odd = odd_library(&sim)?;
+    run.say(&format!("driver {odd}"))?;
+    wait_for_state(run.server_pid(), 'T')?;
+    ensure!(run.answer("driver")? == 0);
+    run.signal(Signal::SIGCONT)?;
+    let_it_flush();
+    run.close();
+    ensure!(run.wait()?.success());
+    let book = book(&file)?;
+    let library = book.libraries.iter().find(|library| library.path == odd).context("it is not in the trace")?;
+    ensure!(library.late, "{library:?}");
     Ok(())
 }
 

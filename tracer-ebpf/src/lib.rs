@@ -58,6 +58,8 @@ pub const KIND_RELEASE: u32 = 8;
 pub const FLAG_STACK: u32 = 1;
 /// The process was stopped (SIGSTOP) and waits for user space to place probes and continue it.
 pub const FLAG_HELD: u32 = 2;
+/// The process is not traced: it is reported because it may be one day.
+pub const FLAG_UNTRACKED: u32 = 4;
 
 /// One probed call in progress on a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]

@@ -2,7 +2,8 @@
 
 use aya_ebpf::{helpers::bpf_probe_read_kernel, macros::raw_tracepoint, programs::RawTracePointContext};
 use tracer_ebpf::{
-    CONFIG_WATCH_ALL, EXE_PROBED, EXE_SEEN, FLAG_HELD, FileKey, KIND_EXEC, KIND_EXIT, KIND_FORK, Loss, Process,
+    CONFIG_WATCH_ALL, EXE_PROBED, EXE_SEEN, FLAG_HELD, FLAG_UNTRACKED, FileKey, KIND_EXEC, KIND_EXIT, KIND_FORK, Loss,
+    Process,
 };
 
 use crate::{
@@ -77,14 +78,21 @@ fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
         // It may load libcuda later, which its dynamic linker tells: let that be probed, once an executable. Processes
         // that nobody traces are not held for it.
         if known == 0 && EXES.insert(exe, EXE_SEEN, 0).is_ok() {
-            send(KIND_EXEC, 0, tgid, tid, Details { exe, ..Details::default() });
+            send(KIND_EXEC, FLAG_UNTRACKED, tgid, tid, Details { exe, ..Details::default() });
         }
         return None;
     }
+    // Room first: nobody is held without user space being told.
+    let Some(mut entry) = EVENTS.reserve::<Process>(0) else {
+        lose(Loss::RingFull);
+        return None;
+    };
     // An executable never seen may bring its own dynamic linker (a container's): hold it until that is probed. The
     // signal is delivered before the first instruction of the new image.
     let held = known != EXE_PROBED && hold(tgid);
-    send(KIND_EXEC, if held { FLAG_HELD } else { 0 }, tgid, tid, Details { exe, ..Details::default() });
+    let flags = if held { FLAG_HELD } else { 0 };
+    entry.write(Process { header: header(KIND_EXEC, flags, tgid, tid), other: 0, value: 0, exe });
+    entry.submit(0);
     Some(())
 }
 

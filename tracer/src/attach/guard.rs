@@ -1,7 +1,8 @@
 //! Small processes that outlive us by a moment, so that nobody stays stopped when we are killed.
 //!
 //! The kernel side stops processes while their probes are placed. However we end, the probes go with us; a process that is
-//! stopped just then would stay so. The guard shares the map that names them, and continues them once we are gone.
+//! stopped just then would stay so. The guard shares the map that names them, and continues them once we are gone, or
+//! when we take too long: stopped ourselves (Ctrl-Z), or waiting for a disk.
 //!
 //! Beside it stands a member of our process group that blocks every signal. What is pending for it tells a signal that the
 //! whole group got (Ctrl-C, `kill -- -PGID`) from one that we got alone. And while it is there, with the guard as its
@@ -22,8 +23,16 @@ use nix::{
     unistd::{ForkResult, Pid, fork, getpid, pipe2, setpgid},
 };
 
-use super::{kernel::sys::next_key, spawn::pidfd_open};
+use super::{
+    kernel::sys::{next_key, value},
+    spawn::pidfd_open,
+};
+use crate::collect::clock::monotonic_ns;
 
+/// Longest time that a process is held, nanoseconds. Its probes are late then, and the trace says so.
+pub(super) const LONGEST_HOLD_NS: u64 = 5_000_000_000;
+/// Milliseconds between looks at the map while we run.
+const ROUND: u16 = 1000;
 /// Milliseconds between looks at the map while we end: taking perf probes away can take seconds.
 const INTERVAL: u16 = 10;
 /// Entries of the map.
@@ -101,24 +110,57 @@ impl Watch {
         // Outside of the group, but of its session.
         let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
         close_others([self.inbox.as_raw_fd(), self.us.as_raw_fd(), self.held]);
-        let mut byte = [0];
-        loop {
-            match nix::unistd::read(&self.inbox, &mut byte) {
-                Ok(0) => break,
-                // The map is of no use any more.
-                Ok(_) => close_range(self.held.cast_unsigned(), self.held.cast_unsigned()),
-                Err(Errno::EINTR) => {}
-                Err(_) => end(),
-            }
-        }
+        self.wait_for_the_end();
         // Our probes are gone when all our descriptors are, and those before a process counts as ended (do_exit in
         // kernel/exit.c). Until then more may be stopped.
         let mut gone = [PollFd::new(self.us.as_fd(), PollFlags::POLLIN)];
         while !matches!(poll(&mut gone, PollTimeout::from(INTERVAL)), Ok(1..)) {
-            continue_all(self.held);
+            self.release(0);
         }
-        continue_all(self.held);
+        self.release(0);
         end()
+    }
+
+    /// Returns when the other end of our pipe is closed.
+    fn wait_for_the_end(&self) {
+        let mut inbox = [PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
+        let mut timeout = PollTimeout::from(ROUND);
+        let mut byte = [0];
+        loop {
+            match poll(&mut inbox, timeout) {
+                Ok(0) => self.release(LONGEST_HOLD_NS),
+                Ok(_) => match nix::unistd::read(&self.inbox, &mut byte) {
+                    Ok(0) => return,
+                    // The map is of no use any more.
+                    Ok(_) => {
+                        close_range(self.held.cast_unsigned(), self.held.cast_unsigned());
+                        timeout = PollTimeout::NONE;
+                    }
+                    Err(Errno::EINTR) => {}
+                    Err(_) => end(),
+                },
+                Err(Errno::EINTR) => {}
+                Err(_) => end(),
+            }
+        }
+    }
+
+    /// Continues every process that has been held for at least `nanoseconds`. Entries stay: one that is there may be about
+    /// to be stopped.
+    fn release(&self, nanoseconds: u64) {
+        let (mut last, mut tgid, mut since) = (None, 0, 0);
+        for _ in 0..MOST {
+            if next_key(self.held, last.as_ref(), &mut tgid).is_err() {
+                return;
+            }
+            let long =
+                value(self.held, &tgid, &mut since).is_ok() && monotonic_ns().saturating_sub(since) >= nanoseconds;
+            if long {
+                // It may have ended by itself.
+                let _ = kill(Pid::from_raw(tgid.cast_signed()), Signal::SIGCONT);
+            }
+            last = Some(tgid);
+        }
     }
 }
 
@@ -141,19 +183,6 @@ fn name() {
 fn end() -> ! {
     // SAFETY: ends the process without running what belongs to its parent.
     unsafe { libc::_exit(0) }
-}
-
-/// Continues every process in the map. Entries stay: one that is there may be about to be stopped.
-fn continue_all(held: RawFd) {
-    let (mut last, mut tgid) = (None, 0);
-    for _ in 0..MOST {
-        if next_key(held, last.as_ref(), &mut tgid).is_err() {
-            return;
-        }
-        // It may have ended by itself.
-        let _ = kill(Pid::from_raw(tgid.cast_signed()), Signal::SIGCONT);
-        last = Some(tgid);
-    }
 }
 
 /// Closes all descriptors but these: links among them would keep probes in place, pipes would not end.

@@ -42,14 +42,14 @@ impl Placer {
         Self { hook, done: HashSet::new(), parts: HashSet::new(), libraries: 0 }
     }
 
-    /// Places probes in all that process `pid` maps now and that has none yet. `late`: the process runs meanwhile.
-    pub fn process(&mut self, kernel: &mut Kernel, pid: u32, late: bool) -> Placed {
+    /// Places probes in all that process `pid` maps now and that has none yet.
+    pub fn process(&mut self, kernel: &mut Kernel, pid: u32) -> Placed {
         let mut placed = Placed::default();
         for file in find::runtime_of(pid) {
             self.part(kernel, &file, &mut placed);
         }
         for library in find::mapped_by(pid).libraries {
-            self.library(kernel, &library, late, &mut placed);
+            self.library(kernel, &library, &mut placed);
         }
         placed
     }
@@ -76,14 +76,14 @@ impl Placer {
     }
 
     /// Places the probe table's rows in one library, if it has none yet.
-    pub fn library(&mut self, kernel: &mut Kernel, library: &find::Library, late: bool, placed: &mut Placed) {
+    pub fn library(&mut self, kernel: &mut Kernel, library: &find::Library, placed: &mut Placed) {
         if !self.done.insert((library.device, library.inode)) {
             return;
         }
         match place_table(kernel, library, self.libraries) {
             Ok(record) => {
                 self.libraries += 1;
-                placed.libraries.push(record::Library { late, ..record });
+                placed.libraries.push(record);
             }
             Err(e) => placed.notices.push(format!("no probes in {}: {e}", library.shown)),
         }

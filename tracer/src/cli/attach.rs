@@ -70,7 +70,7 @@ fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
     let Some(root) = args.pid else {
         for pid in find::processes() {
             if matches(pid) && find::mapped_by(pid).libraries.iter().any(|l| l.lib == Lib::Cuda) {
-                session.attach(pid, true)?;
+                session.attach(pid)?;
             }
             // It may load libcuda later, and its children too: containers have dynamic linkers of their own.
             session.place_linker(pid)?;
@@ -80,7 +80,7 @@ fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
     // Once more for those that were forked meanwhile by ones not traced yet.
     for _ in 0..2 {
         for pid in find::descendants(root) {
-            session.attach(pid, true)?;
+            session.attach(pid)?;
         }
     }
     Ok(())

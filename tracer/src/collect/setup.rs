@@ -92,7 +92,7 @@ impl Setup {
             ))?;
         }
         // Most targets share our own libc and dynamic linker: probed now, they need not be held for it.
-        session.place(std::process::id(), false)?;
+        session.place(std::process::id())?;
         session.flush()?;
         Ok(session)
     }

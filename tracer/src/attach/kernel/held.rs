@@ -11,6 +11,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::{attach::guard::LONGEST_HOLD_NS, collect::clock::monotonic_ns};
+
 /// Processes that are stopped until their probes are placed, by thread group id.
 pub struct Held {
     map: HashMap<MapData, u32, u64>,
@@ -24,17 +26,21 @@ impl Held {
         Ok(Self { map: Map::HashMap(data).try_into()?, fd })
     }
 
-    /// True while a process is held.
+    /// True while a process is held, and the guard has not thought that we take too long.
     #[must_use]
     pub fn contains(&self, tgid: u32) -> bool {
-        self.map.get(&tgid, 0).is_ok()
+        self.map.get(&tgid, 0).is_ok_and(|since| monotonic_ns().saturating_sub(since) < LONGEST_HOLD_NS)
     }
 
     /// Lets a process go on. A stop that was not delivered yet is cancelled by it (signal(7)).
     pub fn release(&mut self, tgid: u32) {
+        let since = self.map.get(&tgid, 0).ok();
         // Gone already: nothing to continue. In this order, so that a process is never stopped and forgotten.
         let _ = kill(Pid::from_raw(tgid.cast_signed()), Signal::SIGCONT);
-        let _ = self.map.remove(&tgid);
+        // It may be held for the next library by now.
+        if self.map.get(&tgid, 0).ok() == since {
+            let _ = self.map.remove(&tgid);
+        }
     }
 
     /// Lets all of them go on. They stay in the map: one of them may be about to be stopped.

@@ -147,14 +147,12 @@ impl Session {
     fn exec(&mut self, exec: &wire::Process) -> Result<(), Error> {
         let pid = exec.header.tgid;
         self.stacks.forget(pid);
-        if !self.processes.contains(pid) {
-            // Nobody's yet: it may become ours when it loads libcuda.
+        if exec.header.flags & wire::FLAG_UNTRACKED != 0 {
+            // It may become ours when it loads libcuda.
             self.place_linker(pid)?;
             return Ok(self.kernel.know_executable(exec.exe)?);
         }
-        // Not held then, it may have come as far as a library for which it is held now.
-        let late = exec.header.flags & wire::FLAG_HELD == 0 && !self.kernel.held().contains(pid);
-        self.place(pid, late)?;
+        self.place(pid)?;
         self.kernel.know_executable(exec.exe)?;
         // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
         let closed = self.processes.exec(pid, exec.header.time_ns);

@@ -24,22 +24,24 @@ impl Session {
     ///
     /// # Errors
     /// The trace cannot be written.
-    pub fn place(&mut self, pid: u32, late: bool) -> Result<(), Error> {
-        let placed = self.placer.process(&mut self.kernel, pid, late);
+    pub fn place(&mut self, pid: u32) -> Result<(), Error> {
+        let mut placed = self.placer.process(&mut self.kernel, pid);
+        let late = pid != std::process::id() && !self.kernel.held().contains(pid);
+        placed.libraries.iter_mut().for_each(|library| library.late = late);
         self.record_placed(placed)
     }
 
-    /// Traces a process that already runs; `late`: it is not held meanwhile.
+    /// Traces a process that already runs, or is held.
     ///
     /// # Errors
     /// The trace or a map cannot be written.
-    pub fn attach(&mut self, pid: u32, late: bool) -> Result<(), Error> {
+    pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
         if self.processes.contains(pid) {
             return Ok(());
         }
         // Track first: what the process does while probes go in is seen as soon as each is in place.
         self.adopt(pid)?;
-        self.place(pid, late)?;
+        self.place(pid)?;
         let Ok(image) = image::image(pid) else {
             self.processes.exit(pid, monotonic_ns());
             return Ok(());
@@ -56,7 +58,7 @@ impl Session {
     /// The trace cannot be written.
     pub fn place_library(&mut self, library: &find::Library) -> Result<(), Error> {
         let mut placed = Placed::default();
-        self.placer.library(&mut self.kernel, library, false, &mut placed);
+        self.placer.library(&mut self.kernel, library, &mut placed);
         self.record_placed(placed)
     }
 
@@ -85,21 +87,22 @@ impl Session {
     /// A process loaded a library nobody looked at yet. It is held until its probes are in.
     pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
         let pid = library.header.tgid;
-        let held = library.header.flags & wire::FLAG_HELD != 0;
-        let result = self.look_at(pid, held, library.key);
+        let result = self.look_at(pid, library.key);
         // Whatever went wrong, the process must go on.
         self.resume(&library.header);
         result
     }
 
-    fn look_at(&mut self, pid: u32, held: bool, key: wire::NameKey) -> Result<(), Error> {
+    fn look_at(&mut self, pid: u32, key: wire::NameKey) -> Result<(), Error> {
         if !self.processes.contains(pid) {
-            if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
-                return self.attach(pid, !held);
+            match &self.matcher {
+                Some(matches) if matches(pid) => return self.attach(pid),
+                Some(_) => return Ok(()),
+                // The record of its fork was lost.
+                None => self.processes.add(pid),
             }
-            return Ok(());
         }
-        self.place(pid, !held)?;
+        self.place(pid)?;
         self.stacks.refresh(pid);
         if key.hash > wire::UNKNOWABLE {
             self.kernel.know_library(key)?;
