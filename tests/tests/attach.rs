@@ -157,6 +157,27 @@ fn by_default_all_that_use_cuda_are_traced() -> Result<()> {
     exact(&book, &truth, pids[2]).context("it started later")
 }
 
+/// Of containers that start later, libc and dynamic linker are their own.
+#[test]
+fn by_default_new_containers_are_traced_too() -> Result<()> {
+    let _alone = alone();
+    let (mut sim, file) = start()?;
+    let environment = sim.make_root()?;
+    let mut tracer = attach(&sim, &file, &[])?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "chroot"]).arg(sim.scratch()).arg("/server").envs(environment);
+    let mut server = Talk::server(command)?;
+    // Its start is looked at while it runs.
+    sleep(Duration::from_millis(500));
+    server.order("alloc 10")?;
+    let pid = server.server_pid();
+    server.say("exit 0")?;
+    server.wait()?;
+    tracer.signal(Signal::SIGINT)?;
+    ensure!(tracer.wait()?.success());
+    exact(&book(&file)?, &sim.settled()?, pid)
+}
+
 #[test]
 fn descendants_are_traced_too() -> Result<()> {
     let _company = in_company();

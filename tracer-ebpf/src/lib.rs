@@ -321,8 +321,8 @@ pub struct Config {
     /// `task_struct.mm`.
     pub task_mm: u32,
     /// `mm_struct.uprobes_state.xol_area`.
-    pub mm_xol_area: u32,
-    /// `xol_area.vaddr`: where return probes' trampoline is (kernel/events/uprobes.c); 0 where BTF does not tell.
+    pub mm_xol: u32,
+    /// `xol_area.vaddr`; 0 where the kernel does not say.
     pub xol_vaddr: u32,
     /// `task_struct.fs`.
     pub task_fs: u32,

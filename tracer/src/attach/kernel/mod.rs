@@ -318,6 +318,9 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         Some(at) => (at, 0),
         None => (at("file", "f_count")?, CONFIG_PLAIN_COUNT),
     };
+    // Without them, what a longjmp left is not always noticed.
+    let area = btf.offset("mm_struct", "uprobes_state.xol_area").zip(btf.offset("xol_area", "vaddr"));
+    let (mm_xol, xol_vaddr) = area.unwrap_or_default();
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
@@ -334,8 +337,8 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
         mnt_inum: at("mnt_namespace", "ns.inum")?,
         task_mm: at("task_struct", "mm")?,
-        mm_xol_area: btf.offset("mm_struct", "uprobes_state.xol_area").unwrap_or(0),
-        xol_vaddr: btf.offset("xol_area", "vaddr").unwrap_or(0),
+        mm_xol,
+        xol_vaddr,
         task_fs: at("task_struct", "fs")?,
         fs_root: at("fs_struct", "root.dentry")?,
         dentry_inode: at("dentry", "d_inode")?,
