@@ -7,6 +7,7 @@
 #![expect(unreachable_pub, reason = "programs and maps are exported by their sections, not by Rust paths")]
 
 mod cuda;
+mod hold;
 mod linker;
 mod maps;
 mod process;

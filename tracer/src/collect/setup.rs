@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use nix::sys::utsname::uname;
+use nix::{sys::utsname::uname, unistd::geteuid};
 use tracer_ebpf::{Control, SPEC_STACK, Spec};
 
 use super::{
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     attach::{
-        kernel::{DriverHook, Kernel, Options},
+        host::{Rights, Root},
+        kernel::{DriverHook, Hold, Kernel, Options},
         place::Placer,
         user::Invoker,
     },
@@ -26,6 +27,8 @@ use crate::{
 
 /// Ring buffer size: a stack sample is 32 KiB, and some 2,000 may wait.
 const RING_BYTES: u32 = 1 << 26;
+/// include/uapi/linux/capability.h.
+const CAP_KILL: u8 = 5;
 /// UVM's map-external layout where the driver's version is unknown: that of all branches since 550.54.14.
 const UVM_MAP_TAIL: u32 = 9240;
 
@@ -64,6 +67,7 @@ impl Setup {
             ring_bytes: RING_BYTES,
             stacks: self.stacks,
             watch_all: self.matcher.is_some(),
+            hold: hold(),
             uvm_map_tail: driver.as_deref().and_then(ioctl::uvm_map_tail).unwrap_or(UVM_MAP_TAIL),
             hook: self.hook,
             specs: specs(ledger),
@@ -127,6 +131,12 @@ fn specs(ledger: Source) -> Vec<Spec> {
             Spec { flags: spec.flags | stack(probe), ..spec }
         })
         .collect()
+}
+
+/// Whoever we may send a signal (kill(2)). Others are probed while they run, which the trace says.
+fn hold() -> Hold {
+    let may_any = Rights::read(&Root::default()).is_some_and(|rights| rights.effective >> CAP_KILL & 1 == 1);
+    if may_any { Hold::Anybody } else { Hold::OfUser(geteuid().as_raw()) }
 }
 
 fn controls() -> Vec<(u32, Control)> {

@@ -20,15 +20,18 @@ pub mod query;
 mod requests;
 mod rows;
 mod samples;
+mod witness;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-pub use model::{Allocation, Book, Death, Failure, GpuRef, Kind, Owner, ProcessInfo, Sample};
+pub use model::{
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
+};
 pub use query::{At, Peak, Timeline, Totals};
 
 use crate::probe::Effect;
-use crate::trace::record::{Call, Frame, Header, Nvml, Op, Record, Rm, Source, Stack};
+use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
 use crate::trace::{Error, Reader};
 use rows::{Event, Place, Row, Rows};
 
@@ -45,6 +48,7 @@ pub struct Ledger {
     channels: kind::Channels,
     requests: requests::Requests,
     unknown_frees: samples::UnknownFrees,
+    witness: witness::Witness,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
 }
@@ -71,6 +75,7 @@ impl Ledger {
             Record::Stack(stack) => self.stack(stack),
             Record::Rm(rm) => self.rm(&rm),
             Record::Call(call) => self.call(&call),
+            Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
                 for listed in &nvml.processes {
@@ -208,10 +213,18 @@ impl Ledger {
         }
     }
 
+    fn log(&mut self, log: Log) {
+        self.seen(log.t);
+        let Log { t, pid, fd, text } = log;
+        let process = self.processes.at(pid, t).unwrap_or_else(|| self.processes.of(pid, t));
+        self.book.logs.push(LogLine { t, process, fd, text });
+    }
+
     fn call(&mut self, call: &Call) {
         self.seen(call.t);
         let process = self.processes.of(call.pid, call.start.min(call.t));
         self.failures.call(call, process);
+        self.witness.call(call, process, &mut self.book);
         let thread = (process, call.tid);
         match (api::effect(&call.api), call.result) {
             (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
@@ -251,6 +264,7 @@ impl Ledger {
             let count = self.fallback.unsized_calls;
             self.lost("unsized_allocation".to_owned(), count);
         }
+        std::mem::take(&mut self.witness).finish(&mut self.book);
         let mut rows = std::mem::take(&mut self.rows);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);

@@ -32,6 +32,14 @@ pub struct Book {
     pub frames: Vec<Frame>,
     /// Probed libraries.
     pub libraries: Vec<Library>,
+    /// Lines that processes wrote, in order.
+    pub logs: Vec<LogLine>,
+    /// Free memory as processes read it themselves, in order.
+    pub readings: Vec<Reading>,
+    /// Initialisations of NCCL communicators, in order of their return.
+    pub communicators: Vec<Communicator>,
+    /// Captures of streams into graphs, in order of their end.
+    pub captures: Vec<Capture>,
     /// Losses summed by reason.
     pub losses: BTreeMap<String, u64>,
     /// Degradations, in order, without repeats.
@@ -76,6 +84,72 @@ pub struct ProcessInfo {
     pub exit_signal: Option<i32>,
     /// True when it ran before tracing began.
     pub attached: bool,
+    /// Environment variables that the trace kept, `NAME=value`; a fork's are its parent's.
+    pub env: Vec<String>,
+}
+
+/// A line that a process wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// When.
+    pub t: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// File descriptor.
+    pub fd: u32,
+    /// The line.
+    pub text: String,
+}
+
+/// What a process read of its GPU's memory (`cudaMemGetInfo`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// When the call returned.
+    pub t: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Free bytes.
+    pub free: u64,
+    /// Total bytes, where it read them.
+    pub total: Option<u64>,
+    /// Stack number.
+    pub stack: Option<u32>,
+}
+
+/// A call that makes an NCCL communicator: a window in time, and evidence of the process's rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// When it was entered.
+    pub start: u64,
+    /// When it returned.
+    pub end: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Thread.
+    pub tid: u32,
+    /// Function.
+    pub api: String,
+    /// Result (`ncclResult_t`, 0 = success).
+    pub result: i64,
+    /// First eight bytes of the unique id: the same in all members. `None` where the call takes none.
+    pub id: Option<u64>,
+    /// Size of the communicator.
+    pub size: Option<u32>,
+    /// Rank in it.
+    pub rank: Option<u32>,
+}
+
+/// A stretch of time in which a thread captured a stream into a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// When it had begun.
+    pub start: u64,
+    /// When it ended; [`u64::MAX`] if it was not seen to.
+    pub end: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Thread.
+    pub tid: u32,
 }
 
 /// A piece of physical memory while one process owned it.

@@ -37,7 +37,7 @@ pub struct Failed {
     /// Bytes free on the GPU at the last of them.
     pub free_bytes: Option<u64>,
     /// Lifecycle phase.
-    pub phase: &'static str,
+    pub phase: String,
     /// GPU's NVML index.
     pub device: Option<u32>,
     /// GPU's label.
@@ -118,7 +118,7 @@ fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
         requested_bytes: failure.requested,
         refused_bytes: failure.refused,
         free_bytes: failure.free,
-        phase: axes.failure_phase(failure),
+        phase: axes.failure_phase(failure).to_owned(),
         device: failure.gpu.and_then(|gpu| book.gpus.get(gpu)).and_then(|gpu| gpu.index),
         gpu: failure.gpu.map(|gpu| axes.gpu(gpu)),
         first_time_ns: since_start(book, failure.t),

@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     io, mem,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
     os::unix::ffi::OsStrExt as _,
     path::Path,
 };
@@ -123,6 +123,15 @@ pub(super) fn attach_uprobes(program: &OwnedFd, path: &Path, points: &[Point], a
     multi.cnt = u32::try_from(points.len()).map_err(io::Error::other)?;
     multi.flags = if at_return { UPROBE_MULTI_RETURN } else { 0 };
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+}
+
+/// The key of a map that comes after `key`, or the first one. Allocates nothing.
+pub(in crate::attach) fn next_key(map: RawFd, key: Option<&u32>, next: &mut u32) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.__bindgen_anon_2.map_fd = map.cast_unsigned();
+    attr.__bindgen_anon_2.key = key.map_or(0, |key| std::ptr::from_ref(key) as u64);
+    attr.__bindgen_anon_2.__bindgen_anon_1.next_key = std::ptr::from_mut(next) as u64;
+    bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr).map(drop)
 }
 
 /// Descriptor of a loaded module's BTF object, found by name. Needs `CAP_SYS_ADMIN`.

@@ -1,9 +1,5 @@
 //! Kernel events to trace records.
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -151,13 +147,18 @@ impl Session {
     fn exec(&mut self, exec: &wire::Process) -> Result<(), Error> {
         let pid = exec.header.tgid;
         self.stacks.forget(pid);
+        if !self.processes.contains(pid) {
+            // Nobody's yet: it may become ours when it loads libcuda.
+            self.place_linker(pid)?;
+            return Ok(self.kernel.know_executable(exec.exe)?);
+        }
         self.place(pid, exec.header.flags & wire::FLAG_HELD == 0)?;
         self.kernel.know_executable(exec.exe)?;
         // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
         let closed = self.processes.exec(pid, exec.header.time_ns);
         self.write(closed)?;
         let image = image::image(pid).unwrap_or_default();
-        resume(&exec.header);
+        self.resume(&exec.header);
         let step = Step::Exec(image);
         Ok(self.writer.record(&Record::Process(Process { t: exec.header.time_ns, pid, step }))?)
     }
@@ -174,41 +175,8 @@ impl Session {
         let closed = self.processes.exit(pid, t);
         self.write(closed)
     }
-
-    /// A process loaded a library nobody looked at yet. It is held until its probes are in.
-    fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
-        let pid = library.header.tgid;
-        let held = library.header.flags & wire::FLAG_HELD != 0;
-        let result = self.look_at(pid, held, library.key);
-        // Whatever went wrong, the process must go on.
-        resume(&library.header);
-        result
-    }
-
-    fn look_at(&mut self, pid: u32, held: bool, key: wire::NameKey) -> Result<(), Error> {
-        if !self.processes.contains(pid) {
-            if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
-                return self.attach(pid);
-            }
-            return Ok(());
-        }
-        self.place(pid, !held)?;
-        self.stacks.refresh(pid);
-        if key.hash != 0 {
-            self.kernel.know_library(key)?;
-        }
-        Ok(())
-    }
 }
 
 fn symbol(id: u32) -> String {
     probe::by_id(id).map_or_else(|| format!("probe {id}"), |p| p.symbol.to_owned())
-}
-
-/// Lets a held process go on. A stop that was not delivered yet is cancelled by it (signal(7)).
-fn resume(header: &wire::Header) {
-    if header.flags & wire::FLAG_HELD != 0 {
-        // Gone already: nothing to continue.
-        let _ = kill(Pid::from_raw(header.tgid.cast_signed()), Signal::SIGCONT);
-    }
 }
