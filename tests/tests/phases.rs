@@ -1,4 +1,4 @@
-//! Real SGLang runs on H200s: the bytes of each phase and rank must be those of the time line that was worked out by hand
+//! Real `SGLang` runs on H200s: the bytes of each phase and rank must be those of the time line that was worked out by hand
 //! from the server's log (`avail mem` lines, RM requests between them).
 //!
 //! These recordings have no Python frames: log lines and windows carry all of it. `tests/traces/raw/*.log.gz` are the lines
