@@ -1,5 +1,4 @@
 //! `vramtrace attach`: beside servers that run already, and those that start later.
-#![cfg(feature = "live")]
 
 use std::path::PathBuf;
 use std::process::Command;

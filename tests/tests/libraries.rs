@@ -1,5 +1,4 @@
 //! Libraries in all the places where servers have them: the probes are in before the first call, whatever the path.
-#![cfg(feature = "live")]
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,6 +1,5 @@
 //! How tracing ends: signals, time limits, kills of either side, a full disk. The target must not notice, the trace must be
 //! readable, and nothing may stay behind.
-#![cfg(feature = "live")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

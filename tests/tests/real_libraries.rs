@@ -2,7 +2,6 @@
 //! no bytes.
 //!
 //! `VRAMTRACE_REAL_LIBS` names their directory (`cargo xtask setup` fetches them).
-#![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Who the target runs as, whose the files are, and what happens without rights.
-#![cfg(feature = "live")]
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -1,5 +1,4 @@
 //! Targets that are hard on a tracer: many threads, many processes, calls that are left by other ways than their return.
-#![cfg(feature = "live")]
 
 use std::path::{Path, PathBuf};
 
@@ -84,8 +83,11 @@ fn programs_that_end_at_once() -> Result<()> {
     Ok(())
 }
 
+/// A call: function, depth, the function around it.
+type Seen = (String, u32, String);
+
 /// Runs a program that defines CUDA's functions itself; gives what was recorded of its calls and its missed returns.
-fn odd(way: &str) -> Result<(Vec<(String, u32, String)>, u64)> {
+fn odd(way: &str) -> Result<(Vec<Seen>, u64)> {
     let (sim, file) = start()?;
     let program = sim.program("odd");
     let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
