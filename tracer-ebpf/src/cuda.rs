@@ -94,6 +94,11 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
         return None;
     };
     let depth = pop(thread, regs.rsp, probe)?;
+    if thread.trampoline == 0 {
+        // The address that was just returned to is still there.
+        // SAFETY: a helper that fails rather than faults.
+        thread.trampoline = unsafe { bpf_probe_read_user((regs.rsp - 8) as *const u64) }.unwrap_or(0);
+    }
     let call = &mut thread.calls[depth & (DEPTH - 1)];
     let failed = regs.rax as u32 != 0;
     read_values(call, spec, AT_RETURN);
@@ -134,7 +139,8 @@ fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
     None
 }
 
-/// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours.
+/// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours, and its
+/// return address is the kernel's.
 #[inline(always)]
 fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
     for _ in 0..DEPTH {
@@ -144,12 +150,20 @@ fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
         }
         let top = &thread.calls[(depth - 1) & (DEPTH - 1)];
         // Equal stack pointers are a tail call into another probed function (libcuda's exports are such thunks).
-        if top.sp > sp || (top.sp == sp && top.frame.probe != probe) {
+        let encloses = top.sp > sp || (top.sp == sp && top.frame.probe != probe);
+        if encloses && in_place(thread.trampoline, top.sp) {
             return;
         }
         thread.depth = depth as u32 - 1;
         lose(Loss::MissedReturn);
     }
+}
+
+/// False when the return address of a probed call has been written over: the call was left another way.
+#[inline(always)]
+fn in_place(trampoline: u64, sp: u64) -> bool {
+    // SAFETY: a helper that fails rather than faults.
+    trampoline == 0 || unsafe { bpf_probe_read_user(sp as *const u64) }.is_ok_and(|address| address == trampoline)
 }
 
 #[inline(always)]

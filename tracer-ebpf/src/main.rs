@@ -7,11 +7,13 @@
 #![expect(unreachable_pub, reason = "programs and maps are exported by their sections, not by Rust paths")]
 
 mod cuda;
+mod hold;
 mod linker;
 mod maps;
 mod process;
 mod rm;
 mod stack;
+mod transfers;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

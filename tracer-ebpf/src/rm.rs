@@ -13,8 +13,7 @@ use aya_ebpf::{
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    Control, DEPTH, FLAG_STACK, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE,
-    Loss,
+    Control, DEPTH, FLAG_STACK, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
 };
 
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
     },
     stack::{self, Registers},
+    transfers,
 };
 
 const SYS_IOCTL: u64 = 16;
@@ -73,6 +73,7 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let regs = unsafe { &*ctx.regs };
     let cmd = regs.rsi as u32;
     if tracked(tgid) && wanted(cmd) {
+        transfers::check();
         // SAFETY: no arguments.
         let enter_ns = unsafe { bpf_ktime_get_ns() };
         let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
@@ -134,6 +135,7 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
             && regs.orig_rax == SYS_IOCTL
             && wanted(regs.rsi as u32)
         {
+            transfers::check();
             let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
             let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
             request(
@@ -161,12 +163,7 @@ fn release(file: u64) {
     }
     let _ = FILES.remove(file);
     let (tgid, tid) = ids();
-    let Some(mut entry) = EVENTS.reserve::<FileReleased>(0) else {
-        lose(Loss::RingFull);
-        return;
-    };
-    entry.write(FileReleased { header: header(KIND_RELEASE, 0, tgid, tid), file });
-    entry.submit(0);
+    transfers::release(header(KIND_RELEASE, 0, tgid, tid), file);
 }
 
 #[inline(always)]
@@ -286,6 +283,9 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
                 && let Some(fd) = user::<u32>(params + lengths.special.fd as u64)
             {
                 (*out).other_file = file_of(fd);
+                if (*out).other_file != 0 {
+                    transfers::watch((*out).other_file, header.tgid);
+                }
             }
             if lengths.special.tail != 0
                 && let Some(tail) = user::<[u8; 4]>(params + lengths.special.tail as u64)

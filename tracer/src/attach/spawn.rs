@@ -201,7 +201,8 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+/// A descriptor of a process.
+pub(in crate::attach) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: a system call without pointers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;

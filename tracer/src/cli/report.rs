@@ -76,7 +76,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Colours on a terminal, unless NO_COLOR (<https://no-color.org>) is set to anything.
+/// Colours on a terminal, unless `NO_COLOR` (<https://no-color.org>) is set to anything.
 fn style() -> Style {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Style { color: std::io::stdout().is_terminal() && !refused }

@@ -9,5 +9,6 @@ mod processes;
 mod rm;
 pub mod session;
 pub mod setup;
+pub mod signals;
 mod uvm;
 mod wire;

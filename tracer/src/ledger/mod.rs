@@ -17,6 +17,7 @@ pub mod model;
 mod objects;
 mod processes;
 pub mod query;
+mod requests;
 mod rows;
 mod samples;
 mod witness;
@@ -29,6 +30,7 @@ pub use model::{
 };
 pub use query::{At, Peak, Timeline, Totals};
 
+use crate::probe::Effect;
 use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
 use crate::trace::{Error, Reader};
 use rows::{Event, Place, Row, Rows};
@@ -44,6 +46,7 @@ pub struct Ledger {
     gpus: gpus::Gpus,
     failures: failure::Failures,
     channels: kind::Channels,
+    requests: requests::Requests,
     unknown_frees: samples::UnknownFrees,
     witness: witness::Witness,
     nvml: Vec<Nvml>,
@@ -163,17 +166,19 @@ impl Ledger {
             return;
         }
         let process = self.processes.of(rm.pid, rm.t);
+        self.requests.add(process, rm);
+        let calls = self.requests.calls(rm, &self.book);
         if rm.status != 0 {
             if let Op::Alloc(alloc) = &rm.op
                 && alloc.class == objects::CLASS_MEMORY_LOCAL_USER
             {
                 let place = self.objects.place(alloc.client, alloc.parent);
-                self.failures.request(rm, alloc, process, place);
+                self.failures.request(rm, &calls, alloc, process, place);
             }
             return;
         }
         let (t, death) = self.event_time(process, rm.t);
-        let event = Event { t, process, tid: rm.tid, calls: &rm.calls, outer: rm.outer, stack: rm.stack, death };
+        let event = Event { t, process, tid: rm.tid, calls: &calls, outer: rm.outer, stack: rm.stack, death };
         self.apply(&rm.op, &event);
     }
 
@@ -198,7 +203,11 @@ impl Ledger {
             Op::Import { client, parent, object, file, index } => {
                 objects.import((client, object), parent, file, index, event, rows);
             }
-            Op::Close { file } => objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows),
+            Op::Close { file } => {
+                objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows);
+                // What went through it before tracing began is gone too.
+                self.unknown_frees.entry(event.process).or_default().push(event.t);
+            }
             Op::RegisterVaspace { ref uuid, client, vaspace } => {
                 self.gpus.registered(objects.place(client, vaspace), client, uuid.clone());
             }
@@ -220,14 +229,16 @@ impl Ledger {
         let process = self.processes.of(call.pid, call.start.min(call.t));
         self.failures.call(call, process);
         self.witness.call(call, process, &mut self.book);
-        if let (0, Some(begins)) = (call.result, api::capture(&call.api)) {
-            let thread = (process, call.tid);
-            let capturing = &mut self.rows.capturing;
-            if begins {
-                capturing.insert(thread)
-            } else {
-                capturing.remove(&thread)
-            };
+        let thread = (process, call.tid);
+        match (api::effect(&call.api), call.result) {
+            (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
+            (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
+            (Some(Effect::Limit), _) => {
+                if let Some(&limit) = call.more.get("limit") {
+                    self.rows.limited(process, call.tid, call.outer, call.start, limit);
+                }
+            }
+            _ => {}
         }
         if self.book.header.ledger == Source::DriverApi {
             let (t, _) = self.event_time(process, call.t);
@@ -263,14 +274,18 @@ impl Ledger {
         rows.gpu.sort_by_key(|row| row.allocation.born);
         kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
         self.arrange(&rows);
-        let Self { mut book, gpus, processes, nvml, .. } = self;
+        if let Some(text) = self.requests.notice() {
+            self.notice(text);
+        }
+        let Self { mut book, gpus, processes, nvml, requests, .. } = self;
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
         };
         (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
         let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
-        book.samples = samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, by_uuid);
+        book.samples =
+            samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
         book.allocations.sort_by_key(|a| a.born);
         let used = used(&book.allocations);
         book.failures = self.failures.finish(&nvml, |failed, process| {

@@ -194,7 +194,7 @@ pub enum Death {
     Freed,
     /// The driver took it back when the process exited or closed its driver file.
     Reclaimed,
-    /// Another process that had it mapped became its owner.
+    /// Another process that had it mapped became its owner, or a file that it was exported to.
     Transferred,
     /// Memory from before tracing began shrank, by NVML's figure.
     Adjusted,
@@ -242,12 +242,16 @@ pub struct Failure {
     pub t: u64,
     /// Index into [`Book::processes`].
     pub process: usize,
-    /// Outermost API call; `kernel launch` style text when none was probed.
+    /// Outermost API call, probed or read off the stack; a few words where neither tells.
     pub api: String,
-    /// Result code of `api`, or the driver status.
+    /// Result code of `api`; 0 where its return was not seen.
     pub result: i64,
-    /// Bytes asked for, where known.
+    /// Status (`NV_STATUS`) of the driver request that failed inside; 0 without one.
+    pub status: u32,
+    /// Bytes that the call asked for or, where that is not known, the request inside.
     pub requested: Option<u64>,
+    /// Bytes that the driver refused: a pool asks for more than the call that made it grow.
+    pub refused: Option<u64>,
     /// Free bytes on that GPU: NVML's sample nearest in time, or the target's own reading.
     pub free: Option<u64>,
     /// Index into [`Book::gpus`], if known.

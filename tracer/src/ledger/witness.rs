@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Book, Capture, Communicator, Reading, api};
+use crate::probe::Effect;
 use crate::trace::record::Call;
 
 /// Captures that have begun, by process and thread.
@@ -34,11 +35,11 @@ impl Witness {
             });
         }
         let thread = (process, call.tid);
-        match api::capture(&call.api) {
+        match api::effect(&call.api) {
             // Runtime and driver both tell: the first of them is the driver.
-            Some(true) if call.result == 0 => drop(self.capturing.entry(thread).or_insert(call.t)),
+            Some(Effect::Capture) if call.result == 0 => drop(self.capturing.entry(thread).or_insert(call.t)),
             // A failed end ends it too: the capture is invalid.
-            Some(false) => {
+            Some(Effect::CaptureEnd) => {
                 if let Some(start) = self.capturing.remove(&thread) {
                     book.captures.push(Capture { start, end: call.t, process, tid: call.tid });
                 }

@@ -73,7 +73,15 @@ fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation) -> String {
     let roots = by.iter().map(|axis| frame_name(&axes.label(*axis, axes.cell(*axis, row))));
     let mut names: Vec<String> = roots.collect();
     let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
-    names.extend(frames.map(|frame| frame_name(&frames::function(frame))));
+    let mut nameless = None;
+    for frame in frames {
+        // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
+        let module = frames::nameless_module(frame);
+        if module.is_none() || module != nameless {
+            names.push(frame_name(&module.map_or_else(|| frames::function(frame), |m| format!("[{m}]").into())));
+        }
+        nameless = module;
+    }
     if names.len() == by.len() {
         names.push(NO_STACK.to_owned());
     }
@@ -129,7 +137,7 @@ mod tests {
         let stack = t.stack(&[("x;y 12", "m"), ("", "/lib/l.so"), (" ", "m")]);
         let row = t.allocate_kind(process, gpu, 5, Kind::Module);
         t.book.allocations[row].stack = Some(stack);
-        assert_eq!(folded(&t, Value::Live), "1 a:b;x:y 12;l.so+0x1234;[unknown];[no API call] (module) 5\n");
+        assert_eq!(folded(&t, Value::Live), "1 a:b;x:y 12;[l.so];[unknown];[no API call] (module) 5\n");
     }
 
     proptest! {

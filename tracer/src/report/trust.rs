@@ -86,6 +86,7 @@ pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
 pub fn loss_meaning(why: &str) -> &str {
     match why {
         "ring_full" => "events dropped, the ring buffer was full",
+        "unread" => "events not looked at, tracing was ended in a hurry",
         "missed_return" => "calls whose return was not seen",
         "unknown_return" => "calls that were already under way when their probe was placed",
         "too_deep" => "calls nested too deep to follow",

@@ -508,8 +508,8 @@ pub struct NvmlProcess {
 pub struct Loss {
     /// When it was noticed.
     pub t: u64,
-    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`;
-    /// the ledger adds `undecoded_ioctl` and `unsized_allocation`.
+    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`,
+    /// `malformed`, `unread` (tracing ended in a hurry); the ledger adds `undecoded_ioctl` and `unsized_allocation`.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -519,7 +519,10 @@ impl Loss {
     /// True when an event that could carry bytes is gone (a missing stack or label loses none).
     #[must_use]
     pub fn is_event(&self) -> bool {
-        matches!(self.why.as_str(), "ring_full" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation")
+        matches!(
+            self.why.as_str(),
+            "ring_full" | "unread" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation"
+        )
     }
 }
 

@@ -20,9 +20,9 @@ use super::{
 /// How uprobes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; CAP_BPF and CAP_PERFMON suffice.
+    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; `CAP_BPF` and `CAP_PERFMON` suffice.
     Multi,
-    /// One perf event a probe: needs CAP_SYS_ADMIN, and removal takes about 0.1 s a probe.
+    /// One perf event a probe: needs `CAP_SYS_ADMIN`, and removal takes about 0.1 s a probe.
     Perf,
 }
 
@@ -92,6 +92,12 @@ impl Uprobes {
 
     pub(super) const fn method(&self) -> Method {
         if self.multi.is_some() { Method::Multi } else { Method::Perf }
+    }
+
+    /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
+    /// go with their programs.
+    pub(super) fn detach(&mut self) {
+        self.links.clear();
     }
 
     pub(super) fn place(
