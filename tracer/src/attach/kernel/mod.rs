@@ -320,7 +320,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
     };
     // Without them, what a longjmp left is not always noticed.
     let area = btf.offset("mm_struct", "uprobes_state.xol_area").zip(btf.offset("xol_area", "vaddr"));
-    let (mm_xol_area, xol_vaddr) = area.unwrap_or_default();
+    let (mm_xol, xol_vaddr) = area.unwrap_or_default();
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
