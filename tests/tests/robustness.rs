@@ -103,7 +103,7 @@ fn odd(way: &str) -> Result<(Vec<Seen>, u64)> {
 }
 
 /// What each of the two calls that return leaves: the inner function, then the outer one.
-fn two_calls() -> Vec<Nested> {
+fn two_calls() -> Vec<Seen> {
     let one = [("cudaMalloc", 1, "cudaMallocHost"), ("cudaMallocHost", 0, "")];
     one.iter().chain(&one).map(|(api, depth, inside)| ((*api).to_owned(), *depth, (*inside).to_owned())).collect()
 }
