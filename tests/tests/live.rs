@@ -271,6 +271,16 @@ fn driver_requests_at_system_calls() -> Result<()> {
     Ok(())
 }
 
+/// The driver may not have come to what a death cut short: the report must say so.
+#[test]
+fn a_request_cut_short_is_named() -> Result<()> {
+    let scenario = SCENARIOS.iter().find(|s| s.name == "killed_in_driver").context("no scenario")?;
+    let run = trace("scenario", scenario, &[])?;
+    let notices = &run.book.notices;
+    ensure!(notices.iter().any(|n| n.starts_with("1 driver request for memory ended with the death")), "{notices:?}");
+    Ok(())
+}
+
 /// What `wrong_arguments` does wrong is in the ledger as failures of 0 bytes.
 #[test]
 fn wrong_arguments_are_failures() -> Result<()> {

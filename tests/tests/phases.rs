@@ -1,4 +1,4 @@
-//! Real SGLang runs on H200s: the bytes of each phase and rank must be those of the time line that was worked out by hand
+//! Real `SGLang` runs on H200s: the bytes of each phase and rank must be those of the time line that was worked out by hand
 //! from the server's log (`avail mem` lines, RM requests between them).
 //!
 //! These recordings have no Python frames: log lines and windows carry all of it. `tests/traces/raw/*.log.gz` are the lines
@@ -219,4 +219,21 @@ fn printed_memory_of_sglang_tp1() {
         ("max_total_num_tokens", 9669),
     ];
     assert_eq!(figures, expected);
+}
+
+/// `PyTorch` with native stacks: the library of the caller tells the owner.
+#[test]
+fn owners_of_a_recorded_torch() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/h200-torch-routes.vrt");
+    let book = Book::read(&path).expect("the recorded trace");
+    let axes = Axes::new(&book);
+    let script = book.processes[0].pid;
+    let owners = allocated(&axes, script, Axis::Owner, str::to_owned);
+    assert_eq!((owners["torch"], owners["torch_graph_pool"]), (936, 52), "{owners:?}");
+    assert_eq!(owners["cublas"], 130, "workspaces");
+    // What the script itself asks for through ctypes: cudaMalloc (once, and 20 times 4 MiB on 8 threads), cudaMallocAsync,
+    // cudaMallocPitch, cuMemCreate (kept, and shared), an array, cuMemAlloc in a second context.
+    assert_eq!(owners["unattributed"], 118 + 8 * 20 * 4 + 64 + 16 + (20 + 64) + 256 + 10, "{owners:?}");
+    // The private pool's segments came while the thread captured.
+    assert_eq!(by_phase(&axes, script)["cuda_graph"], 52);
 }

@@ -83,11 +83,11 @@ fn programs_that_end_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Function, how deep it was nested, and in which other.
-type Nested = (String, u32, String);
+/// A call: function, depth, the function around it.
+type Seen = (String, u32, String);
 
 /// Runs a program that defines CUDA's functions itself; gives what was recorded of its calls and its missed returns.
-fn odd(way: &str) -> Result<(Vec<Nested>, u64)> {
+fn odd(way: &str) -> Result<(Vec<Seen>, u64)> {
     let (sim, file) = start()?;
     let program = sim.program("odd");
     let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
@@ -103,7 +103,7 @@ fn odd(way: &str) -> Result<(Vec<Nested>, u64)> {
 }
 
 /// What each of the two calls that return leaves: the inner function, then the outer one.
-fn two_calls() -> Vec<Nested> {
+fn two_calls() -> Vec<Seen> {
     let one = [("cudaMalloc", 1, "cudaMallocHost"), ("cudaMallocHost", 0, "")];
     one.iter().chain(&one).map(|(api, depth, inside)| ((*api).to_owned(), *depth, (*inside).to_owned())).collect()
 }

@@ -155,22 +155,25 @@ fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
     thread.depth = enclosing;
 }
 
-/// False when the return address of a probed call, which a return probe replaced, has been written over since: the call
-/// was left another way. True where the kernel does not tell where its trampoline is.
+/// False when the return address of a probed call is not the kernel's any more: the call was left another way.
 #[inline(always)]
 fn in_place(sp: u64) -> bool {
-    let trampoline = || {
-        let config = config()?;
-        if config.xol_vaddr == 0 {
-            return None;
-        }
-        // SAFETY: no arguments.
-        let task = unsafe { bpf_get_current_task_btf() } as u64;
-        let area = kernel_word(kernel_word(task, config.task_mm)?, config.mm_xol_area)?;
-        kernel_word(area, config.xol_vaddr)
-    };
     // SAFETY: a helper that fails rather than faults.
-    trampoline().is_none_or(|there| unsafe { bpf_probe_read_user(sp as *const u64) }.is_ok_and(|here| here == there))
+    let address = unsafe { bpf_probe_read_user(sp as *const u64) };
+    trampoline().is_none_or(|trampoline| address == Ok(trampoline))
+}
+
+/// What the kernel puts in place of return addresses (`uprobe_get_trampoline_vaddr` in kernel/events/uprobes.c).
+#[inline(always)]
+fn trampoline() -> Option<u64> {
+    let config = config()?;
+    if config.xol_vaddr == 0 {
+        return None;
+    }
+    // SAFETY: no arguments.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let area = kernel_word(kernel_word(task, config.task_mm)?, config.mm_xol)?;
+    kernel_word(area, config.xol_vaddr)
 }
 
 #[inline(always)]

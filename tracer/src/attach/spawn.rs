@@ -98,9 +98,11 @@ impl Held {
     /// # Errors
     /// The program could not be executed: the child has ended.
     pub fn release(&mut self) -> Result<(), SpawnError> {
+        // A signal, Ctrl-C perhaps, may have ended the child while it was held. That nobody reads the gate would tell, but
+        // not while another child of ours that is held has a copy of its ends.
+        let ended = self.try_wait()?.is_some();
         let let_go = self.gate.take().is_some_and(|mut gate| gate.write_all(&[1]).is_ok());
-        if !let_go {
-            // Nobody reads: a signal, Ctrl-C perhaps, ended the child while it was held.
+        if ended || !let_go {
             return Err(self.failure(None, None));
         }
         // The child's end of the pipe closes when it executes.

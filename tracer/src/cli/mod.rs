@@ -65,7 +65,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::execute(&args),
         Command::Attach(args) => attach::execute(&args),
-        Command::Report(args) => report::execute(args),
+        Command::Report(args) => report::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),

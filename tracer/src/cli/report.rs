@@ -53,7 +53,7 @@ enum Format {
 }
 
 /// Prints the report of each file, one after the other.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
     let by = distinct(&args.by);
     for (n, path) in args.files.iter().enumerate() {

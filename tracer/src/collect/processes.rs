@@ -203,7 +203,7 @@ fn is_open(pid: u32, fd: u32, open: &Open) -> bool {
     }
 }
 
-/// True for a descriptor with `O_CLOEXEC` (proc_pid_fdinfo(5): `flags` in octal).
+/// True for a descriptor with `O_CLOEXEC` (`proc_pid_fdinfo(5)`: `flags` in octal).
 fn closes_at_exec(pid: u32, fd: u32) -> bool {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
     let flags = info.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());

@@ -15,14 +15,14 @@ use super::windows::Windows;
 use crate::ledger::{Allocation, Book, Failure, Kind};
 
 /// What was decided on one axis: a cell and the rule behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Verdict<C> {
     pub(super) cell: C,
     pub(super) rule: Option<u16>,
 }
 
 /// What was decided for one piece of memory; `None` where nothing decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mark {
     /// Phase by number.
     pub(super) phase: Option<Verdict<u16>>,
@@ -57,6 +57,8 @@ pub(super) struct Attribution<'b> {
     by_call: HashMap<&'b str, Box<[u16]>>,
     /// For each rule, the phases during which it counts; `None`: any.
     during: Vec<Option<Box<[bool]>>>,
+    /// For each phase, the phases that it is a part of.
+    part: Vec<Box<[bool]>>,
 }
 
 impl<'b> Attribution<'b> {
@@ -68,7 +70,9 @@ impl<'b> Attribution<'b> {
             rules.all().iter().enumerate().filter_map(fits).collect()
         };
         let rows = [&book.allocations, &book.host, &book.imports].into_iter().flatten();
-        let names = rows.flat_map(|row| &row.calls).chain(book.failures.iter().map(|failure| &failure.api));
+        let mut calls: Vec<&Vec<String>> = rows.map(|row| &row.calls).collect();
+        calls.dedup();
+        let names = calls.into_iter().flatten().chain(book.failures.iter().map(|failure| &failure.api));
         let mut by_call: HashMap<&str, Box<[u16]>> = HashMap::new();
         for name in names {
             if !by_call.contains_key(name.as_str()) {
@@ -88,14 +92,35 @@ impl<'b> Attribution<'b> {
             captures: Windows::new(book.captures.iter().map(|c| ((c.process, c.tid), c.start, c.end))),
             by_call,
             during: rules.all().iter().map(during).collect(),
+            part: rules
+                .phases()
+                .iter()
+                .map(|part| rules.phases().iter().map(|whole| phase::is_part(part, whole)).collect())
+                .collect(),
         }
+    }
+
+    /// Decides for rows of the ledger.
+    pub(super) fn of_rows(&self, rows: &'b [Allocation]) -> Vec<Mark> {
+        // Most rows came through the calls that the one before came through.
+        let (mut calls, mut fitting): (&[String], Vec<u16>) = (&[], Vec::new());
+        let mut mark = |row: &'b Allocation| {
+            if row.calls != calls {
+                (calls, fitting) = (&row.calls, self.fitting(row.calls.iter().map(String::as_str)));
+            }
+            self.decide(row, &fitting)
+        };
+        rows.iter().map(&mut mark).collect()
     }
 
     /// Decides for a row of the ledger.
     pub(super) fn of_row(&self, row: &Allocation) -> Mark {
-        let calls = self.fitting(row.calls.iter().map(String::as_str));
+        self.decide(row, &self.fitting(row.calls.iter().map(String::as_str)))
+    }
+
+    fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
         let (process, t, stack) = (row.process, row.born, row.stack);
-        let case = Case { process, tid: Some(row.tid), t, stack, calls: &calls, kind: Some(row.kind) };
+        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind) };
         Mark { phase: self.phase(&case), role: self.role(row.stack), owner: self.owner(&case) }
     }
 
@@ -163,8 +188,10 @@ impl<'b> Attribution<'b> {
 
     /// True when the phase of one rule is a sub-phase of the other's.
     fn is_part(&self, part: u16, whole: u16) -> bool {
-        let name = |rule: u16| self.rules.phase_of(rule).map(|phase| self.rules.phases()[usize::from(phase)].as_str());
-        matches!((name(part), name(whole)), (Some(part), Some(whole)) if phase::is_part(part, whole))
+        match (self.rules.phase_of(part), self.rules.phase_of(whole)) {
+            (Some(part), Some(whole)) => self.part[usize::from(part)][usize::from(whole)],
+            _ => false,
+        }
     }
 
     /// True when all that a rule asks of calls, captures and kinds holds.

@@ -1,9 +1,11 @@
 //! What decided, kept for each piece of memory and summed for the report.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::attribute::Mark;
 use super::rules::Rule;
 use super::{Axes, Axis};
 
@@ -63,33 +65,50 @@ pub struct Decided {
     pub count: u64,
 }
 
+/// Axes that rules decide.
+const AXES: [Axis; 3] = [Axis::Phase, Axis::Role, Axis::Owner];
+
+/// One cell, and what put memory there.
+type Key = (Axis, u32, Evidence, Option<u16>);
+
 /// Sums of what decided, biggest first within an axis.
 pub(super) fn decided(axes: &Axes<'_>) -> Vec<Decided> {
-    let mut sums: BTreeMap<(Axis, u32, Evidence, Option<u16>), (u64, u64)> = BTreeMap::new();
+    // By decision first: few are different.
+    let mut decisions: HashMap<(Mark, [u32; 3]), (u64, u64)> = HashMap::new();
     for (row, mark) in axes.book.allocations.iter().zip(&axes.marks) {
-        let ledger = if axes.owners.number(&row.owner.0) == u32::MAX { Evidence::None } else { Evidence::Ledger };
-        let decided = [
-            (Axis::Phase, mark.phase.and_then(|verdict| verdict.rule), Evidence::None),
-            (Axis::Role, mark.role.and_then(|verdict| verdict.rule), Evidence::Process),
-            (Axis::Owner, mark.owner.and_then(|verdict| verdict.rule), ledger),
+        let cells = AXES.map(|axis| axes.cell(axis, row));
+        let (bytes, count) = decisions.entry((*mark, cells)).or_default();
+        *bytes = bytes.saturating_add(row.bytes);
+        *count += 1;
+    }
+    let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
+    for ((mark, cells), (more_bytes, more)) in decisions {
+        let ledger = if cells[2] == u32::MAX { Evidence::None } else { Evidence::Ledger };
+        let rules = [
+            (mark.phase.and_then(|verdict| verdict.rule), Evidence::None),
+            (mark.role.and_then(|verdict| verdict.rule), Evidence::Process),
+            (mark.owner.and_then(|verdict| verdict.rule), ledger),
         ];
-        for (axis, rule, without) in decided {
+        for ((axis, cell), (rule, without)) in AXES.into_iter().zip(cells).zip(rules) {
             let evidence = rule.map_or(without, |rule| Evidence::of_rule(axes.rules.rule(rule)));
-            let (bytes, count) = sums.entry((axis, axes.cell(axis, row), evidence, rule)).or_default();
-            *bytes = bytes.saturating_add(row.bytes);
-            *count += 1;
+            let (bytes, count) = sums.entry((axis, cell, evidence, rule)).or_default();
+            *bytes = bytes.saturating_add(more_bytes);
+            *count += more;
         }
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|((axis, ..), (bytes, _))| (*axis, std::cmp::Reverse(*bytes)));
-    let row =
-        |((axis, cell, evidence, rule), (allocated_bytes, count)): ((Axis, u32, Evidence, Option<u16>), (u64, u64))| {
-            let name = |rule| {
-                let rule: &Rule = axes.rules.rule(rule);
-                format!("{}/{}", rule.file, rule.name)
-            };
-            let cell = axes.label(axis, cell).into_owned();
-            Decided { axis: axis.name(), cell, evidence, rule: rule.map(name), allocated_bytes, count }
-        };
+    let mut sums: Vec<(Key, (u64, u64))> = sums.into_iter().collect();
+    sums.sort_by_key(|(key, (bytes, _))| (key.0, Reverse(*bytes), *key));
+    let name = |rule| {
+        let rule = axes.rules.rule(rule);
+        format!("{}/{}", rule.file, rule.name)
+    };
+    let row = |((axis, cell, evidence, rule), (allocated_bytes, count)): (Key, (u64, u64))| Decided {
+        axis: axis.name(),
+        cell: axes.label(axis, cell).into_owned(),
+        evidence,
+        rule: rule.map(name),
+        allocated_bytes,
+        count,
+    };
     sums.into_iter().map(row).collect()
 }

@@ -158,19 +158,21 @@ fn pairs(text: &str, between: char) -> BTreeMap<String, String> {
     let mut pairs = BTreeMap::new();
     let (mut depth, mut quote, mut escaped, mut start) = (0_u32, None, false, 0);
     for (at, c) in text.char_indices() {
-        match (quote, c) {
-            _ if std::mem::take(&mut escaped) => {}
-            (Some(_), '\\') => escaped = true,
-            (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '(' | '[' | '{') => depth += 1,
-            (None, ')' | ']' | '}') if depth == 0 => {
+        if let Some(open) = quote {
+            let ends = c == open && !escaped;
+            escaped = c == '\\' && !escaped;
+            quote = quote.filter(|_| !ends);
+            continue;
+        }
+        match c {
+            '\'' | '"' => quote = Some(c),
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' if depth == 0 => {
                 pairs.extend(pair(&text[start..at], between));
                 return pairs;
             }
-            (None, ')' | ']' | '}') => depth -= 1,
-            (None, ',') if depth == 0 => {
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
                 pairs.extend(pair(&text[start..at], between));
                 start = at + 1;
             }

@@ -29,7 +29,7 @@ impl Printed {
     pub fn agrees(&self) -> Option<bool> {
         // Half a hundredth either way, and one byte for Python's rounding of halves to even.
         let twice = |free: u64| u128::from(free) * 200;
-        let figure = u128::from(self.centi_gib) * 2 << 30;
+        let figure = u128::from(self.centi_gib) << 31;
         self.reading.map(|reading| twice(reading.free).abs_diff(figure) <= (1 << 30) + 200)
     }
 }

@@ -11,6 +11,7 @@ use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
 mod attribute;
 mod axis;
 mod evidence;
+mod group;
 mod label;
 pub mod logs;
 mod memory;
@@ -25,11 +26,12 @@ mod windows;
 use attribute::{Attribution, Mark};
 pub use axis::Axis;
 pub use evidence::{Decided, Evidence};
+pub use group::Group;
 pub use label::{gpu_label, kind_name, process_label};
 pub use memory::{Printed, printed};
 pub use phase::{PHASES, root};
 use rank::Ranks;
-pub use rank::{Group, Rank, RankEvidence};
+pub use rank::{Rank, RankEvidence};
 pub use rules::{Covers, Range, Role, Rule, Rules, RulesError, Version};
 pub use select::{Selection, select, versions_beside};
 
@@ -101,7 +103,7 @@ impl<'b> Axes<'b> {
             apis.add(outermost_call(row));
         }
         let attribution = Attribution::new(book, rules);
-        let marks = book.allocations.iter().map(|row| attribution.of_row(row)).collect();
+        let marks = attribution.of_rows(&book.allocations);
         let ranks = Ranks::new(book, rules, &attribution);
         Self { book, rules, attribution, marks, ranks, processes: process_labels(book), owners, apis }
     }
@@ -190,7 +192,7 @@ impl<'b> Axes<'b> {
     /// Communicators across processes.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
-        rank::groups(self.book, &self.ranks.ranks)
+        group::groups(self.book, &self.ranks.ranks)
     }
 
     /// Phase in which a call failed.

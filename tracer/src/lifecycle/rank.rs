@@ -177,6 +177,9 @@ fn env_rank(book: &Book, process: &ProcessInfo) -> Option<u32> {
     (parent.and_then(value) != Some(rank)).then_some(rank)
 }
 
+/// What processes of one program have in common: parent, title, command.
+type Program<'b> = (Option<u32>, &'b str, &'b [String]);
+
 /// Processes of one command, each alone on a GPU of its own: the GPU is their rank.
 fn by_device(book: &Book, ranks: &mut [Rank]) {
     let mut gpus: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -186,7 +189,7 @@ fn by_device(book: &Book, ranks: &mut [Rank]) {
             of_process.push(row.gpu);
         }
     }
-    let mut alike: BTreeMap<(Option<u32>, &str, &[String]), Vec<(usize, usize)>> = BTreeMap::new();
+    let mut alike: BTreeMap<Program<'_>, Vec<(usize, usize)>> = BTreeMap::new();
     for (&process, gpus) in &gpus {
         if let (&[gpu], RankEvidence::None) = (&gpus[..], ranks[process].evidence) {
             let info = &book.processes[process];
@@ -273,43 +276,6 @@ fn shorten(text: &str) -> &str {
         end -= 1;
     }
     &text[..end]
-}
-
-/// A communicator: the processes that gave the same unique id.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Group {
-    /// First eight bytes of the unique id, hexadecimal.
-    pub id: String,
-    /// Size that its members were told.
-    pub size: u32,
-    /// Members seen: rank in the communicator, and rank label of the process.
-    pub members: Vec<(u32, String)>,
-    /// Members that the trace does not show.
-    pub missing: u32,
-}
-
-/// Communicators across processes, in order of the first member's.
-pub(super) fn groups(book: &Book, ranks: &[Rank]) -> Vec<Group> {
-    let mut numbers: HashMap<(u64, u32), usize> = HashMap::new();
-    let mut groups: Vec<(u64, u32, Vec<(u32, usize)>)> = Vec::new();
-    for made in book.communicators.iter().filter(|made| made.result == 0) {
-        let (Some(id), Some(size), Some(rank)) = (made.id, made.size, made.rank) else { continue };
-        let number = *numbers.entry((id, size)).or_insert_with(|| {
-            groups.push((id, size, Vec::new()));
-            groups.len() - 1
-        });
-        let members = &mut groups[number].2;
-        if !members.contains(&(rank, made.process)) {
-            members.push((rank, made.process));
-        }
-    }
-    let group = |(id, size, mut members): (u64, u32, Vec<(u32, usize)>)| {
-        members.sort_unstable();
-        let missing = size.saturating_sub(u32::try_from(members.len()).unwrap_or(u32::MAX));
-        let members = members.into_iter().map(|(rank, process)| (rank, ranks[process].label.clone())).collect();
-        Group { id: format!("{id:016x}"), size, members, missing }
-    };
-    groups.into_iter().map(group).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::physical::{self, Compared, Reading};
 use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
-use crate::ledger::{Allocation, GpuRef, ProcessInfo};
+use crate::ledger::{Allocation, GpuRef, ProcessInfo, Timeline};
 use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
 
 /// Axes that divide the cells of a process's device, whatever the query divides by.
@@ -28,7 +28,11 @@ pub struct Gpu {
     pub name: Option<String>,
     /// Total memory.
     pub total_bytes: Option<u64>,
-    /// Held by traced processes.
+    /// Moment looked at: one for all processes, the latest of theirs.
+    pub at_ns: u64,
+    /// When traced processes held most of it at once.
+    pub peak_at_ns: u64,
+    /// Held by traced processes together.
     #[serde(flatten)]
     pub bytes: Bytes,
 }
@@ -90,21 +94,32 @@ pub struct Device {
 
 pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
     let book = axes.book();
-    let sums = cells::divide(axes, &[Axis::Device], &book.allocations, moments);
+    let mut rows: Vec<Vec<&Allocation>> = vec![Vec::new(); book.gpus.len()];
+    for row in &book.allocations {
+        if let Some(of_gpu) = rows.get_mut(row.gpu) {
+            of_gpu.push(row);
+        }
+    }
     let gpu = |(number, gpu): (usize, &GpuRef)| {
         let known = book
             .header
             .gpus
             .iter()
             .find(|g| if gpu.uuid.is_empty() { Some(g.index) == gpu.index } else { g.uuid == gpu.uuid });
-        let cell = sums.cells.iter().find(|cell| cell.key == [number as u32]);
+        let rows = &rows[number];
+        let held = Timeline::of(rows.iter().copied());
+        let (at, peak) = (moments.common(rows, &held), held.peak());
+        let mut sum = Sum { peak: peak.bytes, ..Sum::default() };
+        rows.iter().for_each(|row| sum.add(row, row.live_at(at)));
         Gpu {
             index: gpu.index,
             uuid: gpu.uuid.clone(),
             label: axes.gpu(number),
             name: known.map(|g| g.name.clone()),
             total_bytes: known.map(|g| g.total_bytes),
-            bytes: cell.map(|cell| cell.sum).unwrap_or_default().into(),
+            at_ns: since_start(book, at),
+            peak_at_ns: since_start(book, peak.t),
+            bytes: sum.into(),
         }
     };
     book.gpus.iter().enumerate().map(gpu).collect()

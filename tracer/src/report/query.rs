@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::cells;
 use super::clock;
-use crate::ledger::{Allocation, Book};
+use crate::ledger::{Allocation, Book, Timeline};
 use crate::lifecycle::{Axes, Axis};
 
 /// Moment to look at.
@@ -95,6 +95,7 @@ pub enum Error {
 /// The moment at which each process is looked at on each GPU, on the trace's clock.
 #[derive(Clone, Debug)]
 pub struct Moments {
+    at: At,
     processes: Vec<u64>,
     /// Moments of their own, by process and GPU.
     pairs: BTreeMap<(usize, usize), u64>,
@@ -110,22 +111,22 @@ impl Moments {
         let all = |t| vec![t; book.processes.len()];
         let ends = book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
         Ok(match at {
-            At::End => Self { processes: ends, pairs: BTreeMap::new() },
-            At::Peak => Self { processes: ends, pairs: cells::peak_moments(&book.allocations) },
+            At::End => Self { at, processes: ends, pairs: BTreeMap::new() },
+            At::Peak => Self { at, processes: ends, pairs: cells::peak_moments(&book.allocations) },
             At::Oom => {
                 let failures: Vec<_> = book.failures.iter().filter(|f| f.out_of_memory).collect();
                 let mut processes = all(failures.first().ok_or(Error::NoOom)?.t);
                 for failure in failures {
                     processes[failure.process] = failure.t;
                 }
-                Self { processes, pairs: BTreeMap::new() }
+                Self { at, processes, pairs: BTreeMap::new() }
             }
             At::Time(time) => {
                 let (since, lasted) = (time.as_nanos() as u64, book.end.saturating_sub(book.header.t));
                 if since > lasted {
                     return Err(Error::PastEnd(lasted, since));
                 }
-                Self { processes: all(book.header.t + since), pairs: BTreeMap::new() }
+                Self { at, processes: all(book.header.t + since), pairs: BTreeMap::new() }
             }
         })
     }
@@ -134,6 +135,28 @@ impl Moments {
     #[must_use]
     pub fn of(&self, process: usize, gpu: usize) -> u64 {
         self.pairs.get(&(process, gpu)).or_else(|| self.processes.get(process)).copied().unwrap_or(u64::MAX)
+    }
+
+    /// True when what `rows` hold at their moments was ever held at one moment.
+    #[must_use]
+    pub fn is_one(&self, rows: &[Allocation]) -> bool {
+        let mut moments = rows.iter().filter(|row| self.is_live(row)).map(|row| self.of(row.process, row.gpu));
+        let first = moments.next();
+        moments.all(|t| Some(t) == first)
+    }
+
+    /// One moment for all that `rows` (of one GPU, with their bytes over time) hold: that of the process that is looked at
+    /// last of those that hold something then; when most was held at once, where the peak is asked for.
+    #[must_use]
+    pub fn common(&self, rows: &[&Allocation], held: &Timeline) -> u64 {
+        if self.at == At::Peak {
+            return held.peak().t;
+        }
+        let latest = |live: bool| {
+            let rows = rows.iter().filter(|row| !live || self.is_live(row));
+            rows.map(|row| self.of(row.process, row.gpu)).max()
+        };
+        latest(true).or_else(|| latest(false)).unwrap_or(0)
     }
 
     /// True when `row` is live at its process's moment.

@@ -46,6 +46,8 @@ pub struct Summary {
     pub explained_percent: Option<f64>,
     /// Moment looked at: `end`, `peak`, `oom` or a time.
     pub at: String,
+    /// False when that is another moment in each process: live bytes of several then sum to what was never held at once.
+    pub one_moment: bool,
     /// Axes of `cells`.
     pub by: Vec<&'static str>,
     /// Memory of all traced processes on all GPUs.
@@ -58,9 +60,9 @@ pub struct Summary {
     /// The same memory, divided by `then_by`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub then_cells: Vec<Cell>,
-    /// The same, a GPU.
+    /// Memory of all traced processes on each GPU, at one moment.
     pub gpus: Vec<Gpu>,
-    /// The same, a process and GPU.
+    /// The memory of `total`, a process and GPU.
     pub processes: Vec<Process>,
     /// Stacks that hold most.
     pub stacks: Vec<StackRow>,
@@ -166,6 +168,7 @@ impl Summary {
             ledger: book.header.ledger,
             explained_percent: physical::explained_percent(&book.samples),
             at: query.at.to_string(),
+            one_moment: moments.is_one(&book.allocations),
             by: query.by.iter().map(|axis| axis.name()).collect(),
             total: table.total.into(),
             cells: tables::cells(axes, &query.by, table.cells),

@@ -3,6 +3,7 @@
 //! All links are file descriptors of this process: however it ends, the kernel removes the probes.
 
 mod btf;
+mod config;
 mod held;
 mod hook;
 mod programs;
@@ -13,7 +14,6 @@ use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
-    sync::Arc,
 };
 
 use aya::{
@@ -21,10 +21,7 @@ use aya::{
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{
-    CONFIG_HOLD, CONFIG_HOLD_ALL, CONFIG_PLAIN_COUNT, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, EXE_PROBED,
-    FileKey, LOSSES, NameKey, Spec,
-};
+use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKey, LOSSES, NameKey, Spec};
 
 pub use self::{
     btf::Btf,
@@ -33,7 +30,11 @@ pub use self::{
     sys::Point,
     uprobes::{Method, Probes},
 };
-use self::{programs::Programs, uprobes::Uprobes};
+use self::{
+    config::{CONFIG_WORDS, FLAGS_WORD},
+    programs::Programs,
+    uprobes::Uprobes,
+};
 
 /// The eBPF object that `cargo xtask ebpf` built from `tracer-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/vramtrace-x86_64.bpf.o"));
@@ -126,7 +127,7 @@ impl Kernel {
     pub fn load(options: &Options) -> Result<Self, Error> {
         let btf = Btf::vmlinux().map_err(Error::NoBtf)?;
         let mut ebpf = EbpfLoader::new().map_max_entries("EVENTS", options.ring_bytes).load(OBJECT)?;
-        fill(&mut ebpf, &btf, options)?;
+        config::fill(&mut ebpf, &btf, options)?;
         let programs = Programs::new(OBJECT, &ebpf)?;
         for (name, tracepoint) in [
             ("process_fork", "sched_process_fork"),
@@ -276,79 +277,6 @@ fn take<T: TryFrom<aya::maps::Map>>(ebpf: &mut Ebpf, name: &'static str) -> Resu
 fn held(ebpf: &mut Ebpf) -> Result<Held, Error> {
     let map = ebpf.take_map("HELD").ok_or_else(|| Error::Map("HELD", "missing from the object".into()))?;
     Held::new(map).map_err(|e| Error::Map("HELD", e.to_string()))
-}
-
-/// Writes what the programs must know before the first one runs.
-fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error> {
-    let map = |name: &'static str| move |e: aya::maps::MapError| Error::Map(name, e.to_string());
-    let missing = |name: &'static str| move || Error::Map(name, "missing from the object".into());
-    let mut config: Array<_, [u32; CONFIG_WORDS]> =
-        Array::try_from(ebpf.map_mut("CONFIG").ok_or_else(missing("CONFIG"))?).map_err(map("CONFIG"))?;
-    config.set(0, bytemuck::cast::<Config, [u32; CONFIG_WORDS]>(configure(btf, options)?), 0).map_err(map("CONFIG"))?;
-    let mut specs: Array<_, [u64; SPEC_WORDS]> =
-        Array::try_from(ebpf.map_mut("SPECS").ok_or_else(missing("SPECS"))?).map_err(map("SPECS"))?;
-    for (id, spec) in (0..).zip(&options.specs) {
-        specs
-            .set(id, bytemuck::pod_read_unaligned::<[u64; SPEC_WORDS]>(bytemuck::bytes_of(spec)), 0)
-            .map_err(map("SPECS"))?;
-    }
-    let mut controls: HashMap<_, u32, [u32; 2]> =
-        HashMap::try_from(ebpf.map_mut("CONTROLS").ok_or_else(missing("CONTROLS"))?).map_err(map("CONTROLS"))?;
-    for (command, Control { fd, tail }) in &options.controls {
-        controls.insert(command, [*fd, *tail], 0).map_err(map("CONTROLS"))?;
-    }
-    Ok(())
-}
-
-// aya's typed maps ask for its own `Pod`, which is implemented for arrays of integers.
-const CONFIG_WORDS: usize = size_of::<Config>() / 4;
-const SPEC_WORDS: usize = size_of::<Spec>() / 8;
-const FLAGS_WORD: usize = std::mem::offset_of!(Config, flags) / 4;
-
-fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
-    let (uid, hold) = match options.hold {
-        Hold::Nobody => (0, 0),
-        Hold::OfUser(uid) => (uid, CONFIG_HOLD),
-        Hold::Anybody => (0, CONFIG_HOLD | CONFIG_HOLD_ALL),
-    };
-    let stacks = if options.stacks { CONFIG_STACKS } else { 0 };
-    let watch = if options.watch_all { CONFIG_WATCH_ALL } else { 0 };
-    let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
-    let (file_count, plain_count) = match btf.offset("file", "f_ref") {
-        Some(at) => (at, 0),
-        None => (at("file", "f_count")?, CONFIG_PLAIN_COUNT),
-    };
-    // Without them, what a longjmp left is not always noticed.
-    let area = btf.offset("mm_struct", "uprobes_state.xol_area").zip(btf.offset("xol_area", "vaddr"));
-    let (mm_xol_area, xol_vaddr) = area.unwrap_or_default();
-    Ok(Config {
-        task_tgid: at("task_struct", "tgid")?,
-        task_pid: at("task_struct", "pid")?,
-        task_exit_code: at("task_struct", "exit_code")?,
-        task_signal: at("task_struct", "signal")?,
-        signal_live: at("signal_struct", "live")?,
-        task_files: at("task_struct", "files")?,
-        files_fdt: at("files_struct", "fdt")?,
-        fdtable_fd: at("fdtable", "fd")?,
-        file_inode: at("file", "f_inode")?,
-        file_count,
-        bprm_file: at("linux_binprm", "file")?,
-        task_nsproxy: at("task_struct", "nsproxy")?,
-        nsproxy_mnt: at("nsproxy", "mnt_ns")?,
-        mnt_inum: at("mnt_namespace", "ns.inum")?,
-        task_mm: at("task_struct", "mm")?,
-        mm_xol_area,
-        xol_vaddr,
-        task_fs: at("task_struct", "fs")?,
-        fs_root: at("fs_struct", "root.dentry")?,
-        dentry_inode: at("dentry", "d_inode")?,
-        inode_ino: at("inode", "i_ino")?,
-        inode_sb: at("inode", "i_sb")?,
-        sb_dev: at("super_block", "s_dev")?,
-        uvm_map_tail: options.uvm_map_tail,
-        flags: stacks | watch | hold | plain_count,
-        uid,
-    })
 }
 
 #[cfg(test)]

@@ -100,7 +100,16 @@ impl Uprobes {
     /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
     /// go with their programs.
     pub(super) fn detach(&mut self) {
-        self.links.clear();
+        let mut links = std::mem::take(&mut self.links);
+        let each = links.len().div_ceil(CLOSERS).max(1);
+        // The kernel waits for running probes as it closes each link, some 40 ms: many at a time.
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+                // Where no thread can be had, the links close here and now.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+            }
+        });
     }
 
     pub(super) fn place(
@@ -129,21 +138,6 @@ impl Uprobes {
                 Ok(refused)
             }
         }
-    }
-}
-
-impl Drop for Uprobes {
-    /// The kernel waits for running probes as it closes each link (some 40 ms): all at a time.
-    fn drop(&mut self) {
-        let mut links = std::mem::take(&mut self.links);
-        let each = links.len().div_ceil(CLOSERS).max(1);
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
-                // Where no thread can be had, the links close here and now.
-                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
-            }
-        });
     }
 }
 

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
+use super::text::{FORMAT, File, RuleText};
 use super::*;
+use crate::ledger::Kind;
 
 #[test]
 fn the_standard_rules_are_rules() {

@@ -1,4 +1,4 @@
-//! Stacks of real servers: old and new SGLang, vLLM V0 and V1, plain PyTorch.
+//! Stacks of real servers: old and new `SGLang`, vLLM V0 and V1, plain `PyTorch`.
 
 use super::*;
 

@@ -15,12 +15,12 @@ pub(super) fn table(summary: &Summary, style: Style) -> String {
     let live = bytes::human(summary.total.live_bytes);
     let count = counted(summary.total.live_count, "allocation");
     let by = if summary.by.is_empty() { String::new() } else { format!(", by {}", summary.by.join(", ")) };
-    let title = format!("GPU memory {}: {live} in {count}{by}", moment(&summary.at));
+    let title = format!("GPU memory {}: {live} in {count}{by}", moment(summary));
     let text = style.title(&title) + "\n";
     if summary.cells.is_empty() {
         return text + "  No traced process took GPU memory.\n";
     }
-    text + &divided(summary, &summary.by, &summary.cells) + &pre_attach(summary)
+    text + &divided(summary, &summary.by, &summary.cells) + &not_at_once(summary) + &pre_attach(summary)
 }
 
 /// The same memory, divided otherwise.
@@ -49,6 +49,17 @@ fn divided(summary: &Summary, by: &[&'static str], cells: &[Cell]) -> String {
         table.row(first_label(by, "Total").chain(numbers_of(&summary.total)));
     }
     table.render()
+}
+
+/// What a reader must not take the total for.
+fn not_at_once(summary: &Summary) -> String {
+    let (total, peak) = (summary.total, bytes::human(summary.total.peak_bytes));
+    match summary.at.as_str() {
+        _ if summary.one_moment => String::new(),
+        "end" => sentence(&format!("  The processes did not end together; most held at once: {peak}.")),
+        _ if total.live_bytes <= total.peak_bytes => String::new(),
+        _ => sentence(&format!("  The total was not held at one moment; most held at once: {peak}.")),
+    }
 }
 
 fn pre_attach(summary: &Summary) -> String {

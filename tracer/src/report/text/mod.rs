@@ -71,13 +71,14 @@ fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
-/// Names a moment, to follow what was held at it.
-fn moment(at: &str) -> String {
-    match at {
-        "end" => "at the end".to_owned(),
-        "peak" => "at the peak of each process on each GPU".to_owned(),
-        "oom" => "when memory ran out".to_owned(),
-        time => format!("{time} after tracing began"),
+/// Names the moment looked at, to follow what was held at it.
+fn moment(summary: &Summary) -> String {
+    match (summary.at.as_str(), summary.one_moment) {
+        ("end", true) => "at the end".to_owned(),
+        ("end", false) => "at the end of each process".to_owned(),
+        ("peak", _) => "at the peak of each process on each GPU".to_owned(),
+        ("oom", _) => "when memory ran out".to_owned(),
+        (time, _) => format!("{time} after tracing began"),
     }
 }
 

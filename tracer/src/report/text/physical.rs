@@ -2,10 +2,10 @@
 
 use super::table::{Column, Table};
 use super::{Style, sentence};
-use crate::report::bytes;
 use crate::report::holdings::Process;
 use crate::report::physical::{self, Compared};
 use crate::report::summary::Summary;
+use crate::report::{bytes, clock};
 
 /// The ledger against NVML, a row for each process and GPU.
 pub(super) fn against_nvml(summary: &Summary, style: Style) -> String {
@@ -66,15 +66,23 @@ fn nvml_figure(compared: &Compared) -> String {
     }
 }
 
-/// What all traced processes hold on each GPU, where more than one shares one.
+/// What all traced processes held on each GPU together, where more than one did.
 fn gpus(summary: &Summary) -> String {
     let holders = |label: &str| summary.devices().filter(|(_, d)| d.label == label && d.bytes.peak_bytes > 0).count();
     let mut text = String::new();
     for gpu in summary.gpus.iter().filter(|gpu| holders(&gpu.label) > 1) {
         let of = gpu.total_bytes.map_or(String::new(), |total| format!(" of {}", bytes::human(total)));
-        let (live, peak) = (bytes::human(gpu.bytes.live_bytes), bytes::human(gpu.bytes.peak_bytes));
+        let (peak, when) = (bytes::human(gpu.bytes.peak_bytes), clock::format(gpu.peak_at_ns));
+        let live = bytes::human(gpu.bytes.live_bytes);
+        let then = match summary.at.as_str() {
+            "peak" => String::new(),
+            "end" => format!("; {live} when the last one ended"),
+            _ => format!("; {live} at {}", clock::format(gpu.at_ns)),
+        };
         let processes = holders(&gpu.label);
-        text += &sentence(&format!("  {}: {processes} traced processes hold {live}{of}; peak {peak}", gpu.label));
+        let line =
+            format!("  {}: {processes} traced processes held up to {peak}{of} at once (at {when}){then}", gpu.label);
+        text += &sentence(&line);
     }
     text
 }

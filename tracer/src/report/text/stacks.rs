@@ -12,7 +12,7 @@ pub(super) fn biggest(summary: &Summary, style: Style) -> String {
     if summary.stacks.is_empty() {
         return String::new();
     }
-    let mut text = style.title(&format!("Biggest stacks {}", moment(&summary.at))) + "\n";
+    let mut text = style.title(&format!("Biggest stacks {}", moment(summary))) + "\n";
     for row in &summary.stacks {
         let via = if row.api == NO_API { "outside API calls".to_owned() } else { format!("via {}", row.api) };
         let processes = if row.processes > 1 { format!(", {} processes", row.processes) } else { String::new() };

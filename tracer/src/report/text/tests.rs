@@ -200,8 +200,31 @@ fn a_shared_gpu_is_summed_over_its_processes() {
     t.allocate(second, gpu, 20 * GIB);
     t.allocate(second, other, GIB);
     let text = report(&t, &Query::default());
-    assert!(text.contains("GPU 0: 2 traced processes hold 50.00 GiB of 80.00 GiB; peak 50.00 GiB"), "{text}");
-    assert!(!text.contains("GPU 1: "), "{text}");
+    let line =
+        "GPU 0: 2 traced processes held up to 50.00 GiB of 80.00 GiB at once (at 0 ms); 50.00 GiB when the\n  last";
+    assert!(text.contains(line), "{text}");
+    assert!(!text.contains("GPU 1: ") && !text.contains("not end together"), "{text}");
+}
+
+#[test]
+fn processes_that_end_one_after_the_other_are_not_taken_for_one_moment() {
+    let mut t = TestBook::new();
+    let (parent, child, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
+    let early = t.allocate(parent, gpu, 8 * GIB);
+    t.allocate(child, gpu, 3 * GIB);
+    t.at(1_000_000_000).exit(child, Some(0));
+    t.at(2_000_000_000).free(early);
+    t.allocate(parent, gpu, 5 * GIB);
+    t.at(9_000_000_000).exit(parent, Some(0));
+    let text = report(&t, &Query::default());
+    assert!(text.contains("GPU memory at the end of each process: 8.00 GiB in 2 allocations"), "{text}");
+    assert!(text.contains("The processes did not end together; most held at once: 11.00 GiB."), "{text}");
+    assert!(
+        text.contains("held up to 11.00 GiB of 80.00 GiB at once (at 0 ms); 5.00 GiB when the\n  last one"),
+        "{text}"
+    );
+    let text = report(&t, &Query { at: At::Time(std::time::Duration::from_millis(500)), ..Query::default() });
+    assert!(text.contains("0.5s after tracing began: 11.00 GiB") && text.contains("11.00 GiB at 500 ms"), "{text}");
 }
 
 fn fits(text: &str) -> Result<(), TestCaseError> {

@@ -1,6 +1,9 @@
 //! How tracing ends: signals, time limits, kills of either side, a full disk. The target must not notice, the trace must be
 //! readable, and nothing may stay behind.
 
+mod holds;
+mod signals;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{
-    Footprint, Talk, attach, book, code_is_untouched, goes_on, held_at_end, run_command, state, vramtrace, wait_until,
+    Footprint, Talk, attach, book, code_is_untouched, goes_on, held_at_end, run_command, vramtrace, wait_until,
 };
 use live_tests::sim::{Config, Sim, detach};
 use nix::sys::signal::{Signal, kill};
@@ -44,93 +47,6 @@ fn unharmed(server: &mut Talk, footprint: &Footprint) -> Result<()> {
     code_is_untouched(server.server_pid(), "libcuda.so.1")?;
     code_is_untouched(server.server_pid(), "libcudart.so.12")?;
     server.order("alloc 4")
-}
-
-#[test]
-fn ctrl_c_ends_the_target_and_then_the_trace() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    run.order("alloc 10")?;
-    let pid = run.server_pid();
-    run.signal_group(Signal::SIGINT)?;
-    let (status, _, errors) = run.finish()?;
-    ensure!(status.code() == Some(130), "{status}: {errors}");
-    let book = book(&file)?;
-    ensure!(book.outcome == Some(Outcome::Killed { signal: 2 }), "{:?}", book.outcome);
-    ensure!(held_at_end(&book, pid) == 0 && !book.allocations.is_empty());
-    Ok(())
-}
-
-#[test]
-fn a_second_ctrl_c_leaves_the_target_alone() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    run.order("alloc 10")?;
-    run.order("report 2")?;
-    let footprint = Footprint::of(run.pid())?;
-    for _ in 0..2 {
-        run.signal_group(Signal::SIGINT)?;
-        ensure!(run.answer("signal")? == 2);
-        // Two that come before the first is looked at are one.
-        sleep(Duration::from_millis(200));
-    }
-    ensure!(run.wait()?.code() == Some(130));
-    // It got each once: the next thing it says is an answer.
-    unharmed(&mut run, &footprint)?;
-    let book = book(&file)?;
-    ensure!(book.outcome == running("interrupted"), "{:?}", book.outcome);
-    ensure!(held_at_end(&book, run.server_pid()) == CONTEXT + 10 * MIB);
-    Ok(())
-}
-
-#[test]
-fn signals_for_the_tracer_alone_are_passed_on() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
-        run.order(&format!("report {}", signal as i32))?;
-        for _ in 0..3 {
-            run.signal(signal)?;
-            ensure!(run.answer("signal")? == signal as i32);
-        }
-    }
-    run.order("ending 15")?;
-    run.order("alloc 10")?;
-    run.signal(Signal::SIGTERM)?;
-    run.answer("ending")?;
-    let (status, rest, errors) = run.finish()?;
-    ensure!(status.code() == Some(5) && rest.is_empty(), "{status}: {rest}{errors}");
-    let outcome = book(&file)?.outcome;
-    ensure!(outcome == Some(Outcome::Exited { code: 5 }), "{outcome:?}");
-    Ok(())
-}
-
-#[test]
-fn signals_for_the_whole_group_arrive_once() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    run.order("report 10")?;
-    run.order("report 15")?;
-    run.signal_group(Signal::SIGUSR1)?;
-    ensure!(run.answer("signal")? == 10);
-    run.signal_group(Signal::SIGTERM)?;
-    ensure!(run.answer("signal")? == 15);
-    sleep(Duration::from_millis(200));
-    run.order("alloc 1")?;
-    Ok(())
-}
-
-/// A server that made a process group of its own does not get its starter's signals: the tracer does.
-#[test]
-fn a_target_that_left_the_group_gets_its_signals_too() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    run.order("leave")?;
-    run.order("ending 2")?;
-    run.signal_group(Signal::SIGINT)?;
-    run.answer("ending")?;
-    ensure!(run.wait()?.code() == Some(5));
-    Ok(())
 }
 
 #[test]
@@ -193,87 +109,6 @@ fn kill_9_after_some_calls() -> Result<()> {
 #[test]
 fn kill_9_in_the_middle_of_calls() -> Result<()> {
     killed(|run| run.order("busy"), None)
-}
-
-/// A second libcuda, for the moment at which a process is held.
-fn odd_library(sim: &Sim) -> Result<String> {
-    let path = sim.scratch().join("odd/libcuda.so.1");
-    fs::create_dir(sim.scratch().join("odd"))?;
-    fs::copy(sim.libraries().join("libcuda.so.1"), &path)?;
-    Ok(path.to_string_lossy().into_owned())
-}
-
-fn wait_for_state(pid: u32, wanted: char) -> Result<()> {
-    wait_until(&format!("state {wanted} of {pid}"), || Ok(state(pid) == Some(wanted)))
-        .with_context(|| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
-}
-
-#[test]
-fn kill_9_while_the_target_is_held() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    let footprint = Footprint::of(run.pid())?;
-    // A tracer that cannot place the probes.
-    run.signal(Signal::SIGSTOP)?;
-    wait_for_state(run.pid(), 'T')?;
-    run.say(&format!("driver {}", odd_library(&sim)?))?;
-    wait_for_state(run.server_pid(), 'T')?;
-    run.signal(Signal::SIGKILL)?;
-    ensure!(run.answer("driver")? == 0);
-    footprint.gone()
-}
-
-#[test]
-fn a_process_held_when_tracing_ends_goes_on() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut server = Talk::server(sim.command("server")?)?;
-    let mut tracer = attach(&sim, &file, &["--pid", &server.server_pid().to_string()])?;
-    tracer.signal(Signal::SIGSTOP)?;
-    wait_for_state(tracer.pid(), 'T')?;
-    server.say(&format!("driver {}", odd_library(&sim)?))?;
-    wait_for_state(server.server_pid(), 'T')?;
-    tracer.signal(Signal::SIGINT)?;
-    tracer.signal(Signal::SIGCONT)?;
-    ensure!(server.answer("driver")? == 0);
-    ensure!(tracer.wait()?.success());
-    Ok(())
-}
-
-/// A tracer that does not get round to it: the process is continued without it, and the trace says that probes were late.
-#[test]
-fn nobody_is_held_for_long() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
-    run.signal(Signal::SIGSTOP)?;
-    wait_for_state(run.pid(), 'T')?;
-    let odd = odd_library(&sim)?;
-    run.say(&format!("driver {odd}"))?;
-    wait_for_state(run.server_pid(), 'T')?;
-    ensure!(run.answer("driver")? == 0);
-    run.signal(Signal::SIGCONT)?;
-    let_it_flush();
-    run.close();
-    ensure!(run.wait()?.success());
-    let book = book(&file)?;
-    let library = book.libraries.iter().find(|library| library.path == odd).context("it is not in the trace")?;
-    ensure!(library.late, "{library:?}");
-    Ok(())
-}
-
-#[test]
-fn a_target_that_stops_itself_stays_stopped() -> Result<()> {
-    let (sim, file) = start()?;
-    let mut run = Talk::server(run_command(&sim, &file, &["--until", "1s"])?)?;
-    run.order("alloc 10")?;
-    run.say("raise 19")?;
-    wait_for_state(run.server_pid(), 'T')?;
-    let footprint = Footprint::of(run.pid())?;
-    // Through its ticks, its end and its last look at who is held.
-    footprint.gone()?;
-    ensure!(state(run.server_pid()) == Some('T'), "{:?}", state(run.server_pid()));
-    kill(Pid::from_raw(run.server_pid().cast_signed()), Signal::SIGCONT)?;
-    ensure!(run.answer("raised")? == 19);
-    Ok(())
 }
 
 #[test]

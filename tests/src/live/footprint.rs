@@ -1,0 +1,89 @@
+//! What must be left of a tracer when it is gone: nothing.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt as _;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::wait_until;
+
+/// What a tracer has in the kernel: programs, links and maps, by id.
+#[derive(Debug)]
+pub struct Footprint {
+    ids: BTreeSet<(&'static str, u32)>,
+}
+
+impl Footprint {
+    /// Of a running tracer.
+    ///
+    /// # Errors
+    /// It has nothing there, so that nothing could be told later.
+    pub fn of(pid: u32) -> Result<Self> {
+        let mut ids = BTreeSet::new();
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+            let text = std::fs::read_to_string(entry?.path()).unwrap_or_default();
+            for kind in ["prog_id", "link_id", "map_id"] {
+                let value = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(":\t")?.parse().ok());
+                ids.extend(value.map(|id: u32| (kind, id)));
+            }
+        }
+        let count = |wanted| ids.iter().filter(|(kind, _)| *kind == wanted).count();
+        ensure!(count("prog_id") > 0 && count("link_id") > 0 && count("map_id") > 0, "no programs: {ids:?}");
+        Ok(Self { ids })
+    }
+
+    /// Waits until all of it is gone. Links go with the tracer's descriptors, programs and maps a grace period later.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub fn gone(&self) -> Result<()> {
+        let mut left = BTreeSet::new();
+        let waited = wait_until("the end of programs, links and maps", || {
+            let programs = aya::programs::loaded_programs().filter_map(Result::ok).map(|p| ("prog_id", p.id()));
+            let links = aya::programs::loaded_links().filter_map(Result::ok).map(|l| ("link_id", l.id()));
+            let maps = aya::maps::loaded_maps().filter_map(Result::ok).map(|m| ("map_id", m.id()));
+            let now: BTreeSet<_> = programs.chain(links).chain(maps).collect();
+            left = self.ids.intersection(&now).copied().collect();
+            Ok(left.is_empty())
+        });
+        waited.with_context(|| format!("{left:?}"))
+    }
+}
+
+/// State of a process as `/proc/PID/stat` has it: `R`, `S`, `T` (stopped), `Z`; none when it is gone.
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// True while a process runs or sleeps by its own will.
+#[must_use]
+pub fn goes_on(pid: u32) -> bool {
+    matches!(state(pid), Some('R' | 'S' | 'D'))
+}
+
+/// Code of a mapped library is what its file holds: no breakpoint is left in it. Gives the bytes compared.
+///
+/// # Errors
+/// A difference, or nothing to compare.
+pub fn code_is_untouched(pid: u32, library: &str) -> Result<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
+    let mut compared = 0;
+    for line in maps.lines().filter(|line| line.contains(" r-xp ") && line.ends_with(library)) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (start, end) = fields[0].split_once('-').context("a range")?;
+        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let file = std::fs::read(fields[5])?;
+        let offset = usize::try_from(u64::from_str_radix(fields[2], 16)?)?;
+        let mut code = vec![0; usize::try_from(end - start)?.min(file.len() - offset)];
+        memory.read_exact_at(&mut code, start)?;
+        if let Some(at) = code.iter().zip(&file[offset..]).position(|(a, b)| a != b) {
+            bail!("{library} differs from its file at {:#x}: {:#x}", offset + at, code[at]);
+        }
+        compared += code.len() as u64;
+    }
+    ensure!(compared > 0, "process {pid} maps no code of {library}");
+    Ok(compared)
+}
