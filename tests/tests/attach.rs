@@ -146,7 +146,8 @@ fn by_default_all_that_use_cuda_are_traced() -> Result<()> {
     tracer.signal(Signal::SIGINT)?;
     ensure!(tracer.wait()?.success());
     let book = book(&file)?;
-    ensure!(held_at_end(&book, pids[0]) == CONTEXT + 30 * MIB, "{:?}", book.allocations);
+    let held = held_at_end(&book, pids[0]);
+    ensure!(held == CONTEXT + 30 * MIB, "{} MiB of {}: {:?}", held / MIB, pids[0], book.losses);
     let truth = sim.truth()?;
     exact(&book, &truth, pids[1]).context("it ran, and loaded libcuda later")?;
     exact(&book, &truth, pids[2]).context("it started later")
