@@ -10,6 +10,7 @@ mod cuda;
 mod linker;
 mod maps;
 mod process;
+mod python;
 mod rm;
 mod stack;
 

@@ -1,6 +1,6 @@
 //! A tracing session: kernel events in, trace records out.
 
-use std::{collections::HashMap, io, os::fd::AsFd as _, time::Duration};
+use std::{io, os::fd::AsFd as _, time::Duration};
 
 use aya::maps::{MapData, RingBuf};
 use nix::{
@@ -14,6 +14,7 @@ use super::{
     ioctl::{self, Abi},
     losses::Losses,
     nvml::Sampler,
+    pending::Pending,
     processes::Processes,
     wire::Event,
 };
@@ -24,7 +25,7 @@ use crate::{
         place::{Placed, Placer},
     },
     probe,
-    stack::{Interner, Stacks},
+    stack::{Interner, Look, Stacks},
     trace::{
         self, Writer,
         record::{Call, Footer, Notice, Op, Outcome, Process, Record, Rm, Step},
@@ -65,8 +66,8 @@ pub struct Session {
     nvml: Option<Sampler>,
     losses: Losses,
     abi: Abi,
-    /// Stack of a thread that its next record refers to.
-    pending: HashMap<u32, u32>,
+    /// Stacks that records to come refer to.
+    pending: Pending,
     /// Processes held for probes to be placed, continued when done.
     matcher: Option<Matcher>,
     /// Last time an object that owns memory came or went.
@@ -110,7 +111,7 @@ impl Session {
             nvml,
             losses: Losses::default(),
             abi,
-            pending: HashMap::new(),
+            pending: Pending::default(),
             matcher,
             changed: None,
             count: 0,
@@ -181,6 +182,7 @@ impl Session {
         // Track first: what the process does while probes go in is seen as soon as each is in place.
         self.adopt(pid)?;
         self.place(pid, true)?;
+        self.look_for_python(pid)?;
         let Ok(image) = image::image(pid) else {
             self.processes.remove(pid);
             return Ok(());
@@ -236,11 +238,17 @@ impl Session {
         match event {
             Event::Stack(regs, bytes) => {
                 let header = regs.header;
-                if let Some(stack) = self.stacks.native(header.tgid, &regs, bytes, &mut self.interner) {
-                    for record in self.interner.drain() {
-                        self.writer.record(&record)?;
-                    }
-                    self.pending.insert(header.tid, stack);
+                if let Some(stack) = self.stacks.native(header.tgid, &regs, bytes) {
+                    self.pending.native(header.tid, stack);
+                }
+                if let Some(look) = self.stacks.look_for_python_again(header.tgid) {
+                    self.tell(header.tgid, look)?;
+                }
+            }
+            Event::Python(frames) => self.pending.python(frames),
+            Event::Code(code) => {
+                if let Some(walk) = self.stacks.code(&code) {
+                    self.tell(code.header.tgid, Look { walk, notice: None })?;
                 }
             }
             Event::Call(call) => self.call(&call)?,
@@ -248,6 +256,7 @@ impl Session {
             Event::Fork(fork) => {
                 let pid = fork.other;
                 self.processes.add(pid);
+                self.stacks.fork(fork.header.tgid, pid);
                 let step = Step::Forked { parent: fork.header.tgid };
                 self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
             }
@@ -263,12 +272,29 @@ impl Session {
         Ok(())
     }
 
-    fn take_stack(&mut self, header: &wire::Header) -> Option<u32> {
-        (header.flags & wire::FLAG_STACK != 0).then(|| self.pending.remove(&header.tid)).flatten()
+    /// Number of the stack that a record refers to.
+    fn take_stack(&mut self, header: &wire::Header) -> Result<Option<u32>, Error> {
+        let (native, python) = self.pending.take(header);
+        let stack = self.stacks.number(header.tgid, native, python.as_deref(), &mut self.interner);
+        for record in self.interner.drain() {
+            self.writer.record(&record)?;
+        }
+        Ok(stack)
+    }
+
+    /// Tells the kernel side how to walk a process's Python frames.
+    fn tell(&mut self, pid: u32, look: Look) -> Result<(), Error> {
+        self.kernel.walk_python(pid, look.walk)?;
+        look.notice.map_or(Ok(()), |text| self.notice(text))
+    }
+
+    fn look_for_python(&mut self, pid: u32) -> Result<(), Error> {
+        let look = self.stacks.look_for_python(pid);
+        self.tell(pid, look)
     }
 
     fn call(&mut self, call: &wire::Call) -> Result<(), Error> {
-        let stack = self.take_stack(&call.header);
+        let stack = self.take_stack(&call.header)?;
         let Some(row) = probe::by_id(call.frame.probe) else {
             self.malformed += 1;
             return Ok(());
@@ -299,7 +325,7 @@ impl Session {
     }
 
     fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
-        let stack = self.take_stack(&ioctl.header);
+        let stack = self.take_stack(&ioctl.header)?;
         let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
         let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
         self.processes.uses(pid, ioctl.fd, ioctl.file);
@@ -358,13 +384,13 @@ impl Session {
     fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
         let pid = library.header.tgid;
         let held = library.header.flags & wire::FLAG_HELD != 0;
-        let result = self.look_at(pid, held, library.key);
+        let result = self.look_at(pid, held, library.drivers != 0, library.key);
         // Whatever went wrong, the process must go on.
         resume(&library.header);
         result
     }
 
-    fn look_at(&mut self, pid: u32, held: bool, key: wire::NameKey) -> Result<(), Error> {
+    fn look_at(&mut self, pid: u32, held: bool, drivers: bool, key: wire::NameKey) -> Result<(), Error> {
         if !self.processes.contains(pid) {
             if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
                 return self.attach(pid);
@@ -373,6 +399,9 @@ impl Session {
         }
         self.place(pid, !held)?;
         self.stacks.refresh(pid);
+        if drivers {
+            self.look_for_python(pid)?;
+        }
         if key.hash != 0 {
             self.kernel.know_library(key)?;
         }

@@ -15,7 +15,7 @@ use aya::{
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Spec};
+use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Python, Spec};
 
 pub use self::{
     btf::Btf,
@@ -90,6 +90,7 @@ pub struct Kernel {
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
+    pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
     lost: Array<MapData, u64>,
 }
 
@@ -119,6 +120,7 @@ impl Kernel {
             tracked: take(&mut ebpf, "TRACKED")?,
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
+            pythons: take(&mut ebpf, "PYTHONS")?,
             lost: take(&mut ebpf, "LOST")?,
             ebpf,
             uprobes,
@@ -177,6 +179,15 @@ impl Kernel {
         self.exes.insert([exe.inode, exe.device], 1, 0).map_err(|e| Error::Map("EXES", e.to_string()))
     }
 
+    /// Says how to walk the Python frames of a process.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn walk_python(&mut self, tgid: u32, walk: Python) -> Result<(), Error> {
+        let value: [u64; PYTHON_WORDS] = bytemuck::cast(walk);
+        self.pythons.insert(tgid, value, 0).map_err(|e| Error::Map("PYTHONS", e.to_string()))
+    }
+
     /// Places probes at `points` of a file. Gives the points that the kernel refused, with its reason.
     ///
     /// # Errors
@@ -232,6 +243,7 @@ fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error>
 // aya's typed maps ask for its own `Pod`, which is implemented for arrays of integers.
 const CONFIG_WORDS: usize = size_of::<Config>() / 4;
 const SPEC_WORDS: usize = size_of::<Spec>() / 8;
+const PYTHON_WORDS: usize = size_of::<Python>() / 8;
 
 fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
     let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
@@ -254,7 +266,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         sb_dev: at("super_block", "s_dev")?,
         uvm_map_tail: options.uvm_map_tail,
         flags: if options.stacks { CONFIG_STACKS } else { 0 } | if options.watch_all { CONFIG_WATCH_ALL } else { 0 },
-        pad: 0,
+        task_fsbase: at("task_struct", "thread.fsbase")?,
     })
 }
 
