@@ -138,3 +138,45 @@ fn decode(text: &Text, bytes: &[u8], more: impl Fn(&Text, usize) -> Option<Vec<u
     }
     Some(string)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State of a compact string of code points that take `width` bytes.
+    const fn state(width: u32) -> u32 {
+        width << 2 | 1 << 5
+    }
+
+    fn read(length: u64, state: u32, bytes: &[u8], more: Option<&[u8]>) -> Option<String> {
+        let text = Text { at: 0, length, state, len: bytes.len() as u32 };
+        decode(&text, bytes, |_, len| more.and_then(|bytes| bytes.get(..len)).map(<[u8]>::to_vec))
+    }
+
+    #[test]
+    fn strings_of_every_width() {
+        assert_eq!(read(4, state(1) | 0x40, b"load", None).as_deref(), Some("load"));
+        assert_eq!(read(2, state(1), b"\xfc\xe9", None).as_deref(), Some("üé"));
+        assert_eq!(read(2, state(2), &[0x37, 0x04, 0x3e, 0x04], None).as_deref(), Some("зо"));
+        assert_eq!(read(1, state(4), &[0x40, 0xf6, 0x01, 0], None).as_deref(), Some("\u{1f640}"));
+        // A lone surrogate has no place in UTF-8.
+        assert_eq!(read(1, state(2), &[0x00, 0xd8], None).as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn a_long_string_is_read_again_or_marked() {
+        let whole = [b'n'; 5000];
+        assert_eq!(read(300, state(1), &whole[..255], Some(&whole)).unwrap(), "n".repeat(300));
+        assert_eq!(read(300, state(1), &whole[..255], None).unwrap(), "n".repeat(255) + "…");
+        assert_eq!(read(5000, state(1), &whole[..255], Some(&whole)).unwrap(), "n".repeat(4096) + "…");
+        assert_eq!(read(5, state(1), &[], Some(&whole)).unwrap(), "nnnnn", "its page was not in memory");
+    }
+
+    #[test]
+    fn what_is_no_string_has_no_text() {
+        assert_eq!(read(4, 0, b"load", None), None);
+        assert_eq!(read(4, state(3), b"load", None), None);
+        assert_eq!(read(4, state(1) & !(1 << 5), b"load", None), None);
+        assert_eq!(read(u64::MAX, state(4), b"load", None), None);
+    }
+}
