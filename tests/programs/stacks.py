@@ -1,46 +1,14 @@
-"""Allocates in every situation in which Python code runs, and says with what stack it did.
-
-Each allocation has a size of its own (its number times 2 MiB) and prints one line of JSON: the case, the number, and the
-frames that `traceback` sees at that very line, outermost first.
-"""
+"""Allocates in every situation in which Python code runs, and says with what stack it did."""
 
 import asyncio
 import ctypes
 import functools
-import json
-import sys
 import threading
-import traceback
 from ctypes import byref, c_int, c_size_t, c_void_p
 
-MIB2 = 2 << 20
-free_gil = ctypes.CDLL("libcudart.so.12")
-keep_gil = ctypes.PyDLL("libcudart.so.12")
-for runtime in (free_gil, keep_gil):
-    runtime.cudaMalloc.argtypes = [c_void_p, c_size_t]
-    runtime.cudaFree.argtypes = [c_void_p]
+from allocation import allocate, free_gil, keep_gil
+
 libc = ctypes.CDLL("libc.so.6")
-numbers = iter(range(1, 1000))
-lock = threading.Lock()
-
-
-def look():
-    """What `traceback` says of the caller: file, line, name; and the qualified name where there is one."""
-    frames = traceback.extract_stack(sys._getframe(1))
-    codes = [frame.f_code for frame, _ in traceback.walk_stack(sys._getframe(1))][::-1]
-    names = [getattr(code, "co_qualname", None) for code in codes]
-    return [[f.filename, f.lineno, f.name, q] for f, q in zip(frames, names)]
-
-
-def allocate(case, runtime=free_gil):
-    with lock:
-        number = next(numbers)
-    pointer = c_void_p()
-    seen, result = look(), runtime.cudaMalloc(byref(pointer), number * MIB2)
-    assert result == 0, result
-    # In one write: threads print at the same time.
-    print(json.dumps({"case": case, "number": number, "frames": seen}) + "\n", end="", flush=True)
-    runtime.cudaFree(pointer)
 
 
 def nested(depth, case, runtime):

@@ -8,8 +8,8 @@ use anyhow::Result;
 /// An interpreter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Python {
-    /// How to start it: a program, and arguments that come first.
-    pub command: Vec<PathBuf>,
+    /// The program.
+    pub program: PathBuf,
     /// Major and minor version.
     pub version: (u8, u8),
 }
@@ -29,7 +29,7 @@ pub fn all() -> Result<Vec<Python>> {
         programs.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
     }
     let mut found: Vec<Python> = programs.iter().filter_map(|program| python(program)).collect();
-    found.sort_by(|a, b| (a.version, &a.command).cmp(&(b.version, &b.command)));
+    found.sort_by(|a, b| (a.version, &a.program).cmp(&(b.version, &b.program)));
     found.dedup();
     Ok(found)
 }
@@ -39,5 +39,5 @@ fn python(program: &Path) -> Option<Python> {
     let output = Command::new(program).args(["-c", code]).output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     let (major, minor) = text.trim().split_once(' ')?;
-    Some(Python { command: vec![program.to_owned()], version: (major.parse().ok()?, minor.parse().ok()?) })
+    Some(Python { program: program.to_owned(), version: (major.parse().ok()?, minor.parse().ok()?) })
 }

@@ -5,7 +5,9 @@
 #![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::pythons::{self, Python};
@@ -39,19 +41,29 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
-fn trace(python: &Python, options: &[&str]) -> Result<Run> {
+fn tracer(sim: &Sim) -> Result<Command> {
+    sim.command(vramtrace()?.to_str().context("an odd path")?)
+}
+
+/// Runs a program of `tests/programs` with its arguments.
+fn trace(python: &Python, options: &[&str], script: &[&str]) -> Result<Run> {
     let sim = Sim::start(Config::default())?;
     let file = sim.scratch().join("run.vrt");
-    let mut command = sim.command(vramtrace()?.to_str().context("an odd path")?)?;
+    let mut command = tracer(&sim)?;
+    command.env("VRAMTRACE_TEST_PYTHON", &python.program);
     command.args(["run", "--as-root"]).args(options).arg("-o").arg(&file).arg("--");
-    let output = command.args(&python.command).arg(program("stacks.py")).output()?;
+    let output = command.arg(&python.program).arg(program(script[0])).args(&script[1..]).output()?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "{}: {errors}", output.status);
-    let said = String::from_utf8(output.stdout)?
+    read(&file, &String::from_utf8(output.stdout)?).context(errors)
+}
+
+fn read(file: &Path, output: &str) -> Result<Run> {
+    let said = output
         .lines()
         .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
         .collect::<Result<_>>()?;
-    let book = Book::read(&file).context(errors)?;
+    let book = Book::read(file)?;
     let mut seen = BTreeMap::new();
     for allocation in book.allocations.iter().filter(|a| a.kind == Kind::CudaMalloc) {
         let Some(stack) = allocation.stack.and_then(|stack| book.stacks.get(stack as usize)) else { continue };
@@ -59,6 +71,19 @@ fn trace(python: &Python, options: &[&str]) -> Result<Run> {
         seen.insert(allocation.bytes >> 21, frames);
     }
     Ok(Run { said, seen, book })
+}
+
+impl Run {
+    /// Each allocation with both of its stacks.
+    fn pairs(&self) -> Result<Vec<(&Said, &[Frame])>> {
+        self.said
+            .iter()
+            .map(|said| {
+                let seen = self.seen.get(&said.number);
+                Ok((said, &seen.with_context(|| format!("{}: no stack for {}", said.case, said.number))?[..]))
+            })
+            .collect()
+    }
 }
 
 fn is_python(frame: &&Frame) -> bool {
@@ -131,23 +156,27 @@ fn check(version: (u8, u8)) -> Result<()> {
         eprintln!("skipped: no CPython {}.{} on this machine", version.0, version.1);
     }
     for python in found {
-        let run = trace(&python, &[]).with_context(|| format!("{:?}", python.command))?;
-        compare(&run).with_context(|| format!("{:?}", python.command))?;
+        let compared = compare(&python).with_context(|| python.program.display().to_string())?;
+        eprintln!("{}: {compared} stacks equal", python.program.display());
     }
     Ok(())
 }
 
-fn compare(run: &Run) -> Result<()> {
+fn compare(python: &Python) -> Result<usize> {
+    let run = trace(python, &[], &["stacks.py"])?;
     ensure!(run.said.len() > 60, "the target said little: {}", run.said.len());
     ensure!(run.book.losses.is_empty(), "{:?}", run.book.losses);
-    for said in &run.said {
-        let seen = run.seen.get(&said.number).with_context(|| format!("{}: no stack", said.case))?;
+    for (said, seen) in run.pairs()? {
         assert_equal(said, seen)?;
         assert_merged(said, seen)?;
     }
-    let all = run.seen.values().flatten();
-    ensure!(all.clone().all(|frame| !frame.function.contains("busy_bystander")), "another thread's frames");
-    Ok(())
+    ensure!(run.seen.values().flatten().all(|frame| !frame.function.contains("busy_bystander")), "another thread's");
+    let more = trace(python, &[], &["processes.py", "fork", "spawn", "large", "many", "imports"])?;
+    ensure!(more.said.len() == 2 + 2 + 1 + 200 + 1, "{} allocations", more.said.len());
+    for (said, seen) in more.pairs()? {
+        assert_equal(said, seen)?;
+    }
+    Ok(run.said.len() + more.said.len())
 }
 
 #[test]
@@ -178,4 +207,127 @@ fn python_3_13() -> Result<()> {
 #[test]
 fn python_3_14() -> Result<()> {
     check((3, 14))
+}
+
+/// The newest interpreter that can be walked.
+fn newest() -> Result<Python> {
+    pythons::all()?.into_iter().rfind(|python| python.version >= (3, 9)).context("no CPython of 3.9 or later")
+}
+
+#[test]
+fn an_attached_process() -> Result<()> {
+    let sim = Sim::start(Config::default())?;
+    let file = sim.scratch().join("attached.vrt");
+    let python = newest()?;
+    let mut target = sim.command(python.program.to_str().context("an odd path")?)?;
+    target.arg(program("processes.py")).arg("attached").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut target = target.spawn()?;
+    let mut output = BufReader::new(target.stdout.take().context("no output")?);
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    ensure!(line == "ready\n", "{line}");
+    let mut command = tracer(&sim)?;
+    command.args(["attach", "--pid", &target.id().to_string(), "-o"]).arg(&file);
+    let mut tracer = command.stderr(Stdio::piped()).spawn()?;
+    let mut errors = BufReader::new(tracer.stderr.take().context("no output")?);
+    let (mut line, mut all) = (String::new(), String::new());
+    while !line.contains("tracing 1 processes") {
+        line.clear();
+        ensure!(errors.read_line(&mut line)? > 0, "the tracer ended: {all}");
+        all.push_str(&line);
+    }
+    writeln!(target.stdin.take().context("no input")?, "go")?;
+    let mut said = String::new();
+    output.read_to_string(&mut said)?;
+    ensure!(target.wait()?.success() && tracer.wait()?.success(), "{all}");
+    let run = read(&file, &said)?;
+    ensure!(run.said.len() == 1, "{said}");
+    for (said, seen) in run.pairs()? {
+        assert_equal(said, seen)?;
+        assert_merged(said, seen)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_native_stacks() -> Result<()> {
+    let run = trace(&newest()?, &["--native-stacks", "off"], &["stacks.py"])?;
+    for (said, seen) in run.pairs()? {
+        assert_equal(said, seen)?;
+        ensure!(seen.iter().all(|frame| is_python(&frame)), "{:#?}", names(seen));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stack_that_is_too_deep_says_so() -> Result<()> {
+    let run = trace(&newest()?, &[], &["processes.py", "deep"])?;
+    let (said, seen) = run.pairs()?[0];
+    let python: Vec<String> = seen.iter().filter(is_python).map(line).collect();
+    let theirs = said.frames.len();
+    // Entries of the interpreter count, and there is at least one.
+    ensure!((100..theirs).contains(&python.len()), "{} frames of {theirs}", python.len());
+    let inner = &said.frames[theirs - python.len()..];
+    let equal = inner.iter().zip(&python).all(|((file, line, ..), ours)| {
+        line.is_some_and(|line| ours.starts_with(&format!("{file}:{line} ")))
+    });
+    ensure!(equal, "{python:#?}");
+    ensure!(seen[0].kind == FrameKind::Cut, "{:#?}", names(seen));
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_runs_no_python_has_no_python_frames() -> Result<()> {
+    let run = trace(&newest()?, &[], &["processes.py", "foreign"])?;
+    let stacks: Vec<_> = run.book.allocations.iter().filter_map(|a| run.book.stacks.get(a.stack? as usize)).collect();
+    ensure!(!stacks.is_empty(), "no stack");
+    for stack in stacks {
+        let frames: Vec<Frame> = stack.iter().map(|frame| run.book.frames[*frame as usize].clone()).collect();
+        ensure!(frames.iter().all(|frame| frame.kind == FrameKind::Native), "{:#?}", names(&frames));
+        ensure!(frames.iter().any(|frame| frame.function == "cudaFree"), "{:#?}", names(&frames));
+    }
+    Ok(())
+}
+
+#[test]
+fn an_interpreter_that_cannot_be_walked_is_named() -> Result<()> {
+    let Some(python) = pythons::all()?.into_iter().rfind(|p| (3, 7) <= p.version && p.version < (3, 9)) else {
+        eprintln!("skipped: no CPython 3.7 or 3.8 on this machine");
+        return Ok(());
+    };
+    let run = trace(&python, &[], &["processes.py", "spawn"])?;
+    let named: Vec<_> = run.book.notices.iter().filter(|notice| notice.contains("older than 3.9")).collect();
+    ensure!(named.len() == 1, "{:?}", run.book.notices);
+    for (_, seen) in run.pairs()? {
+        ensure!(seen.iter().all(|frame| frame.kind == FrameKind::Native), "{:#?}", names(seen));
+        ensure!(seen[0].function == "_start", "{:#?}", names(seen));
+    }
+    Ok(())
+}
+
+/// What stacks cost the target, said and not judged: machines differ.
+#[test]
+fn cost() -> Result<()> {
+    let python = newest()?;
+    let time = |options: Option<&[&str]>| -> Result<u64> {
+        let sim = Sim::start(Config::default())?;
+        let mut command = match options {
+            Some(options) => {
+                let mut command = tracer(&sim)?;
+                command.args(["run", "--as-root"]).args(options).arg("-o").arg(sim.scratch().join("cost.vrt")).arg("--");
+                command.arg(&python.program);
+                command
+            }
+            None => sim.command(python.program.to_str().context("an odd path")?)?,
+        };
+        let output = command.arg(program("cost.py")).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        text.trim().parse().with_context(|| format!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    };
+    let alone = time(None)?;
+    for (what, options) in [("Python stacks", &["--native-stacks", "off"][..]), ("both stacks", &[])] {
+        let traced = time(Some(options))?;
+        eprintln!("{what}: {traced} ns an allocation and release, {:.2} x", traced as f64 / alone as f64);
+    }
+    Ok(())
 }
