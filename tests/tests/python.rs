@@ -140,7 +140,11 @@ fn assert_merged(said: &Said, seen: &[Frame]) -> Result<()> {
     ensure!(at("main").is_none_or(|main| main < *first), "{}: {shown:#?}", said.case);
     if said.case == "callback from qsort" {
         // Three times Python, C's sort, Python again: each of the sorts lies between two Python frames.
-        let sorts = seen.iter().enumerate().filter(|(_, frame)| !is_python(frame) && frame.function == "qsort_r").map(|(n, _)| n);
+        let sorts = seen
+            .iter()
+            .enumerate()
+            .filter(|(_, frame)| !is_python(frame) && frame.function == "qsort_r")
+            .map(|(n, _)| n);
         let caller = |n: usize| seen[..n].iter().rfind(is_python).map(|frame| frame.function.clone());
         let callers: Vec<Option<String>> = sorts.map(caller).collect();
         ensure!(callers.len() == 3, "{callers:?} {shown:#?}");
@@ -268,9 +272,10 @@ fn a_stack_that_is_too_deep_says_so() -> Result<()> {
     // Entries of the interpreter count, and there is at least one.
     ensure!((100..theirs).contains(&python.len()), "{} frames of {theirs}", python.len());
     let inner = &said.frames[theirs - python.len()..];
-    let equal = inner.iter().zip(&python).all(|((file, line, ..), ours)| {
-        line.is_some_and(|line| ours.starts_with(&format!("{file}:{line} ")))
-    });
+    let equal = inner
+        .iter()
+        .zip(&python)
+        .all(|((file, line, ..), ours)| line.is_some_and(|line| ours.starts_with(&format!("{file}:{line} "))));
     ensure!(equal, "{python:#?}");
     ensure!(seen[0].kind == FrameKind::Cut, "{:#?}", names(seen));
     Ok(())
@@ -314,7 +319,12 @@ fn cost() -> Result<()> {
         let mut command = match options {
             Some(options) => {
                 let mut command = tracer(&sim)?;
-                command.args(["run", "--as-root"]).args(options).arg("-o").arg(sim.scratch().join("cost.vrt")).arg("--");
+                command
+                    .args(["run", "--as-root"])
+                    .args(options)
+                    .arg("-o")
+                    .arg(sim.scratch().join("cost.vrt"))
+                    .arg("--");
                 command.arg(&python.program);
                 command
             }

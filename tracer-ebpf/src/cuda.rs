@@ -10,8 +10,8 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    ARGS, AT_ENTRY, AT_RETURN, BASE_STACK, Call, DEPTH, Frame, KIND_CALL, Loss, READS, SPEC_QUIET,
-    SPEC_STACK, SPEC_STACK_ON_FAILURE, Spec,
+    ARGS, AT_ENTRY, AT_RETURN, BASE_STACK, Call, DEPTH, Frame, KIND_CALL, Loss, READS, SPEC_QUIET, SPEC_STACK,
+    SPEC_STACK_ON_FAILURE, Spec,
 };
 
 use crate::{

@@ -13,8 +13,7 @@ use aya_ebpf::{
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    Control, DEPTH, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE,
-    Loss,
+    Control, DEPTH, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
 };
 
 use crate::{

@@ -30,12 +30,13 @@ impl ElfFile {
     /// `start`; `None` when no segment holds that offset.
     #[must_use]
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        let segment = self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).find(|segment| {
-            // A mapping begins at the start of a page, a segment may not.
-            let begin = segment.p_offset.get(LE) & !0xfff;
-            let end = segment.p_offset.get(LE).saturating_add(segment.p_filesz.get(LE));
-            begin <= offset && offset < end && segment.p_flags.get(LE) & elf::PF_X != 0
-        })?;
+        let segment =
+            self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).find(|segment| {
+                // A mapping begins at the start of a page, a segment may not.
+                let begin = segment.p_offset.get(LE) & !0xfff;
+                let end = segment.p_offset.get(LE).saturating_add(segment.p_filesz.get(LE));
+                begin <= offset && offset < end && segment.p_flags.get(LE) & elf::PF_X != 0
+            })?;
         let address = segment.p_vaddr.get(LE).wrapping_sub(segment.p_offset.get(LE)).wrapping_add(offset);
         Some(start.wrapping_sub(address))
     }

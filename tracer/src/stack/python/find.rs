@@ -145,7 +145,9 @@ fn states(memory: Memory, threads: u64, layout: &Layout) -> Vec<u64> {
 fn slot(memory: Memory, states: &[u64], layout: &Layout) -> u32 {
     let mut slots: Option<Vec<u64>> = None;
     for &state in states {
-        let Some(pointer) = state.checked_add(layout.walk.thread_id.into()).and_then(|at| memory.u64(at)) else { continue };
+        let Some(pointer) = state.checked_add(layout.walk.thread_id.into()).and_then(|at| memory.u64(at)) else {
+            continue;
+        };
         let Some(block) = pointer.checked_add(SLOTS.start).and_then(|at| memory.bytes(at, 0x200)) else { continue };
         let holds = |slot: &u64| {
             let at = (slot - SLOTS.start) as usize;

@@ -73,8 +73,7 @@ pub(super) fn known(version: (u8, u8)) -> Option<Layout> {
     Some(match version {
         (3, 9) => layout(40, 8, Format::Lnotab, 0, Python { frame_position: 104, ..old }),
         (3, 10) => {
-            let walk =
-                Python { frame_position: 96, thread_control: 48, control_previous: 8, all_entered: 1, ..old };
+            let walk = Python { frame_position: 96, thread_control: 48, control_previous: 8, all_entered: 1, ..old };
             layout(40, 8, Format::Ranges, 0, walk)
         }
         (3, 11) => {

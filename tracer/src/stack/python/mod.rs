@@ -83,7 +83,8 @@ impl Pythons {
                 State::Waiting(Instant::now() + wait, wait)
             }
             Found::Unsupported(path, why) => {
-                let notice = format!("no Python stacks of processes that run {path}: {why} (known: CPython 3.9 to 3.14)");
+                let notice =
+                    format!("no Python stacks of processes that run {path}: {why} (known: CPython 3.9 to 3.14)");
                 look.notice = self.notices.insert(notice.clone()).then_some(notice);
                 State::Unsupported
             }
@@ -169,7 +170,9 @@ impl Pythons {
             found.runs.push(run);
         }
         found.cut = match stack.flags {
-            flags if flags & wire::PYTHON_TRUNCATED != 0 => Some("[outer Python frames not read: the stack is too deep]"),
+            flags if flags & wire::PYTHON_TRUNCATED != 0 => {
+                Some("[outer Python frames not read: the stack is too deep]")
+            }
             flags if flags & wire::PYTHON_FAULT != 0 => Some("[outer Python frames could not be read]"),
             _ => None,
         };
