@@ -6,8 +6,10 @@ code is 3, so that a tracer that changes it is found out. Needs one NVIDIA GPU, 
 
 import ctypes
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import torch
@@ -105,6 +107,96 @@ def importer(text):
     time.sleep(0.2)
 
 
+def share(cuda, size=64 * MIB):
+    """A VMM handle, exported as a descriptor and mapped by a child; the owner lets go first."""
+    prop = Prop(type=1, handles=1, location=Location(1, 0))
+    handle, fd = ctypes.c_uint64(), ctypes.c_int()
+    must(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(prop), ctypes.c_uint64(0)), "create")
+    must(cuda.cuMemExportToShareableHandle(ctypes.byref(fd), handle, ctypes.c_int(1), ctypes.c_uint64(0)), "export")
+    step("vmm_exported")
+    ours, theirs = socket.socketpair()
+    child = subprocess.Popen([sys.executable, __file__, "share", str(theirs.fileno()), str(size)],
+                             pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True)
+    socket.send_fds(ours, [b"x"], [fd.value])
+    os.close(fd.value)
+    print("child", child.pid, child.stdout.readline().strip(), flush=True)
+    step("vmm_mapped_by_child")
+    must(cuda.cuMemRelease(handle), "release")
+    step("vmm_released_by_owner")
+    ours.send(b"x")
+    print("child", child.pid, child.stdout.readline().strip(), flush=True)
+    must(child.wait(), "child")
+    step("vmm_child_ended")
+
+
+def sharer(fileno, size):
+    torch.zeros(1, device="cuda")
+    _, cuda = libraries()
+    channel = socket.socket(fileno=fileno)
+    _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+    handle, address = ctypes.c_uint64(), ctypes.c_uint64()
+    must(cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fds[0]), ctypes.c_int(1)), "import")
+    os.close(fds[0])
+    must(cuda.cuMemAddressReserve(ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_size_t(0),
+                                  ctypes.c_uint64(0), ctypes.c_uint64(0)), "reserve")
+    must(cuda.cuMemMap(address, ctypes.c_size_t(size), ctypes.c_size_t(0), handle, ctypes.c_uint64(0)), "map")
+    time.sleep(0.2)
+    print(f"mapped={smi()} t={time.clock_gettime_ns(time.CLOCK_MONOTONIC)}", flush=True)
+    channel.recv(1)
+    time.sleep(0.2)
+    print(f"inherited={smi()} t={time.clock_gettime_ns(time.CLOCK_MONOTONIC)}", flush=True)
+    time.sleep(0.2)
+
+
+def arrays_and_nodes(runtime, cuda):
+    """An array, and memory nodes of a graph: physical at the first launch, given back by a trim."""
+    descriptor = (ctypes.c_uint64 * 5)(1024, 1024, 16, 0x20 | (4 << 32), 0)  # W, H, D, CU_AD_FORMAT_FLOAT | 4 channels
+    array = ctypes.c_void_p()
+    must(cuda.cuArray3DCreate_v2(ctypes.byref(array), ctypes.byref(descriptor)), "array")
+    step("array_256_mib")
+    must(cuda.cuArrayDestroy(array), "array destroy")
+    step("array_destroyed")
+    stream, graph, executable, pointer = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    must(runtime.cudaStreamCreate(ctypes.byref(stream)), "stream")
+    must(runtime.cudaStreamBeginCapture(stream, 2), "begin capture")
+    must(runtime.cudaMallocAsync(ctypes.byref(pointer), ctypes.c_size_t(70 * MIB), stream), "node")
+    must(runtime.cudaMemsetAsync(pointer, 0, ctypes.c_size_t(70 * MIB), stream), "memset")
+    must(runtime.cudaFreeAsync(pointer, stream), "free node")
+    must(runtime.cudaStreamEndCapture(stream, ctypes.byref(graph)), "end capture")
+    must(runtime.cudaGraphInstantiate(ctypes.byref(executable), graph, ctypes.c_uint64(0)), "instantiate")
+    step("graph_nodes_instantiated")
+    must(runtime.cudaGraphLaunch(executable, stream), "launch")
+    step("graph_nodes_launched")
+    must(runtime.cudaGraphExecDestroy(executable), "destroy")
+    must(runtime.cudaDeviceGraphMemTrim(0), "trim")
+    step("graph_nodes_trimmed")
+
+
+def contexts_and_threads(runtime, cuda):
+    context, previous = ctypes.c_void_p(), ctypes.c_void_p()
+    must(cuda.cuCtxGetCurrent(ctypes.byref(previous)), "current")
+    must(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0), "context")
+    used = ctypes.c_uint64()
+    must(cuda.cuMemAlloc_v2(ctypes.byref(used), ctypes.c_size_t(10 * MIB)), "alloc")
+    step("second_context")
+    must(cuda.cuCtxDestroy_v2(context), "destroy")
+    must(cuda.cuCtxSetCurrent(previous), "set current")
+    step("second_context_destroyed")
+
+    def work():
+        for _ in range(20):
+            p = ctypes.c_void_p()
+            must(runtime.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(3 * MIB)), "malloc")
+            must(runtime.cudaFree(p), "free")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    step("eight_threads")
+
+
 def graph():
     x = torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16)
     side = torch.cuda.Stream()
@@ -164,6 +256,9 @@ def main():
     must(runtime.cudaMemPoolTrimTo(pool, ctypes.c_size_t(0)), "trim")
     step("pool_trimmed")
     vmm(cuda)
+    share(cuda)
+    arrays_and_nodes(runtime, cuda)
+    contexts_and_threads(runtime, cuda)
     must(runtime.cudaDeviceSetLimit(0, ctypes.c_size_t(16384)), "stack limit")
     torch.ones(10, device="cuda")
     step("stack_limit_16_kib")
@@ -182,7 +277,9 @@ def main():
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:2] == ["import"]:
         importer(sys.argv[2])
+    elif sys.argv[1:2] == ["share"]:
+        sharer(int(sys.argv[2]), int(sys.argv[3]))
     else:
         main()

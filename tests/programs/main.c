@@ -35,12 +35,14 @@ static int device_file(const char *name, int flags) {
 
 void mark(const char *name, int gpu, uint64_t expected) {
     struct sim_mark m = {.gpu = (uint32_t)gpu, .has_expected = 1, .expected = expected};
-    int fd = device_file("nvidiactl", O_RDWR);
+    /* Opened once: a mark shall not take the number of a descriptor that the scenario has just closed. */
+    static int fd = -1;
+    if (fd < 0)
+        fd = device_file("nvidiactl", O_RDWR);
     snprintf(m.name, sizeof m.name, "%s", name);
     printf("mark %s\n", name);
     fflush(stdout);
     OK(ioctl(fd, SIM_MARK, &m));
-    close(fd);
     /* Whoever steps through the scenario looks at the process now and lets it go on with a byte. */
     char go;
     if (getenv("VRAMTRACE_SIM_STEP") && read(STDIN_FILENO, &go, 1) != 1)

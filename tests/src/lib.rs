@@ -1,6 +1,7 @@
 //! The simulated CUDA stack and what the live tests share.
 
 pub mod driver;
+pub mod live;
 pub mod pythons;
 pub mod rawlog;
 pub mod shims;

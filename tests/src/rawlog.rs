@@ -141,6 +141,21 @@ pub fn marks_of(server_log: &str) -> String {
     text
 }
 
+/// Lines of a server's log with their times, those that a trace would keep.
+///
+/// # Errors
+/// When a line does not begin with a time.
+pub fn server_lines(server_log: &str) -> Result<Vec<(u64, &str)>> {
+    let mut lines = Vec::new();
+    for line in server_log.lines() {
+        let (t, text) = line.split_once(' ').with_context(|| format!("line {line:?}"))?;
+        if tracer::lifecycle::logs::interesting(text) {
+            lines.push((t.parse().with_context(|| format!("line {line:?}"))?, text));
+        }
+    }
+    Ok(lines)
+}
+
 /// A call in progress.
 struct Open {
     api: String,

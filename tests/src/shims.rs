@@ -34,6 +34,14 @@ const PRODUCTS: &[Product] = &[
         sources: &["programs", "cuda/runtime"],
         flags: &["-fvisibility=hidden", "-DSTATIC_RUNTIME"],
     },
+    Product { name: "server", sources: &["actors/server"], flags: &["-l:libcudart.so.12"] },
+    Product {
+        name: "server-origin",
+        sources: &["actors/server"],
+        flags: &["-l:libcudart.so.12", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"],
+    },
+    Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
+    Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
     Product { name: "smi", sources: &["cuda/smi"], flags: &["-l:libnvidia-ml.so.1"] },
 ];
 
@@ -99,7 +107,7 @@ fn c_files(directory: &Path) -> Result<Vec<PathBuf>> {
 
 fn newest_source(tests: &Path) -> Result<SystemTime> {
     let mut newest = SystemTime::UNIX_EPOCH;
-    let mut directories = vec![tests.join("cuda"), tests.join("programs")];
+    let mut directories = ["actors", "cuda", "programs"].map(|name| tests.join(name)).to_vec();
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();

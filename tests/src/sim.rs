@@ -40,6 +40,8 @@ pub struct Sim {
     directory: TempDir,
     driver: Child,
     shims: &'static Path,
+    /// Directory of the libraries that programs load.
+    libraries: PathBuf,
 }
 
 /// What NVML says at one moment.
@@ -73,10 +75,51 @@ impl Sim {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot run sim-driver")?;
         let mut line = String::new();
         let ready = driver.stdout.take().map(BufReader::new).context("sim-driver has no output")?.read_line(&mut line);
-        let sim = Self { directory, driver, shims };
+        let sim = Self { directory, driver, shims, libraries: shims.to_owned() };
         ready?;
         ensure!(line.starts_with("ready "), "sim-driver did not start (its error is above)");
         Ok(sim)
+    }
+
+    /// Gives programs copies of the libraries that no other simulation has.
+    ///
+    /// # Errors
+    /// When they cannot be copied.
+    pub fn own_libraries(&mut self) -> Result<()> {
+        let libraries = self.directory.path().join("lib");
+        fs::create_dir(&libraries)?;
+        for entry in fs::read_dir(self.shims)? {
+            let path = entry?.path();
+            if path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"lib")) {
+                fs::copy(&path, libraries.join(path.file_name().unwrap_or_default()))?;
+            }
+        }
+        self.libraries = libraries;
+        Ok(())
+    }
+
+    /// Makes [`Sim::scratch`] a root directory to change to: with a libc and dynamic linker of its own, the libraries in
+    /// `/lib`, the devices in `/dev`, and `/server`. Gives the environment for programs in it.
+    ///
+    /// # Errors
+    /// When something cannot be copied.
+    pub fn make_root(&mut self) -> Result<Vec<(&'static str, OsString)>> {
+        self.own_libraries()?;
+        let root = self.scratch();
+        fs::create_dir(root.join("lib64"))?;
+        fs::copy("/lib64/ld-linux-x86-64.so.2", root.join("lib64/ld-linux-x86-64.so.2"))?;
+        // The one that this program runs on, wherever the distribution keeps it.
+        let maps = fs::read_to_string("/proc/self/maps")?;
+        let libc = maps.lines().find_map(|line| line.split_once('/').filter(|(_, path)| path.ends_with("/libc.so.6")));
+        fs::copy(Path::new("/").join(libc.context("no libc.so.6")?.1), root.join("lib/libc.so.6"))?;
+        fs::copy(self.program("server"), root.join("server"))?;
+        Ok(vec![("VRAMTRACE_SIM_DEV", "/dev".into()), ("LD_LIBRARY_PATH", "/lib".into())])
+    }
+
+    /// Directory of the libraries that programs load.
+    #[must_use]
+    pub fn libraries(&self) -> &Path {
+        &self.libraries
     }
 
     /// Directory with `nvidiactl`, `nvidia0`, … and `nvidia-uvm`.
@@ -109,7 +152,7 @@ impl Sim {
         }
         Ok(vec![
             ("VRAMTRACE_SIM_DEV", self.devices().into()),
-            ("LD_LIBRARY_PATH", self.shims.into()),
+            ("LD_LIBRARY_PATH", self.libraries.clone().into()),
             ("VRAMTRACE_NVML", self.nvml_library().into()),
             ("VRAMTRACE_SIM_ODD_LIBCUDA", odd.into()),
         ])

@@ -237,6 +237,12 @@ impl Truth {
 }
 
 impl What {
+    /// True when a process's bytes changed.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.change().is_some()
+    }
+
     /// The piece whose owner changed, and how the ownership ended (empty: it began).
     fn change(&self) -> Option<(&Piece, &'static str)> {
         match self {

@@ -2,7 +2,6 @@
 //! program must not notice.
 //!
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
-#![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::process::Output;
 
 use anyhow::{Context, Result, bail, ensure};
 use live_tests::sim::{Config, Sim, workspace_binary};
-use live_tests::truth::{Owned, Truth, What};
+use live_tests::truth::{Event, Owned, Truth, What};
 use tracer::ledger::{Allocation, Book, Death, Kind};
 
 mod scenarios;
@@ -171,12 +170,21 @@ fn allocations_agree(run: &Run, scenario: &Scenario) -> Result<()> {
 }
 
 fn marks_agree(run: &Run, _: &Scenario) -> Result<()> {
-    for event in &run.truth.events {
-        if let What::Mark { name, gpu, live, .. } = &event.what {
-            let rows = rows(&run.book, event.pid, *gpu);
-            let ledger: u64 = rows.iter().filter(|row| row.live_at(event.t)).map(|row| row.bytes).sum();
-            ensure!(ledger == *live, "mark {name:?}, process {}, GPU {gpu}: {ledger}, truth {live}", event.pid);
+    let events = &run.truth.events;
+    for (n, event) in events.iter().enumerate() {
+        let What::Mark { name, gpu, live, .. } = &event.what else { continue };
+        let rows = rows(&run.book, event.pid, *gpu);
+        let at = |t: u64| -> u64 { rows.iter().filter(|row| row.live_at(t)).map(|row| row.bytes).sum() };
+        let mut ledger = at(event.t);
+        // The hook sees no close: that of a file which held memory shows when the next driver request begins (or within
+        // 50 ms). So a gain by a close just before the mark may show just after it, never later than the next request.
+        let mine = |e: &&Event| e.pid == event.pid && e.what.changes();
+        if let (Some(What::Gained(_)), Some(next)) =
+            (events[..n].iter().rev().find(mine).map(|e| &e.what), events[n..].iter().find(mine))
+        {
+            ledger = at(next.t);
         }
+        ensure!(ledger == *live, "mark {name:?}, process {}, GPU {gpu}: {ledger}, truth {live}", event.pid);
     }
     Ok(())
 }
@@ -188,7 +196,7 @@ fn imports_and_failures_agree(run: &Run, _: &Scenario) -> Result<()> {
         let What::Failed { requested, status: 0x51, .. } = event.what else { continue };
         let pid_of = |process: usize| run.book.processes[process].pid;
         let mut of_process = run.book.failures.iter().filter(|f| pid_of(f.process) == event.pid && f.out_of_memory);
-        ensure!(of_process.any(|f| f.requested == Some(requested)), "no failure of {requested} bytes in the ledger");
+        ensure!(of_process.any(|f| f.refused == Some(requested)), "no failure of {requested} bytes in the ledger");
     }
     if !run.truth.events.iter().any(|e| matches!(e.what, What::Failed { .. })) {
         ensure!(run.book.failures.iter().all(|f| !f.out_of_memory), "{:?}", run.book.failures);
@@ -240,6 +248,25 @@ fn static_runtimes() -> Result<()> {
 fn older_forms_of_the_driver_interface() -> Result<()> {
     for abi in ["rm32", "heap", "xfer"] {
         check("scenario", "large", &[("VRAMTRACE_SIM_ABI", abi)]).context(abi)?;
+    }
+    Ok(())
+}
+
+/// Kernels before 6.6 have no multi-uprobes. Taking this many probes away one by one takes half a minute.
+#[test]
+fn probes_by_perf_event() -> Result<()> {
+    check("scenario", "ipc_owner_first", &[("VRAMTRACE_PERF_UPROBES", "1")])
+}
+
+/// Where libc cannot be probed. What this hook cannot see by its nature is left out: requests that a death cuts short
+/// (`killed_*`: there is no return), when a request began (`slow_call`; `share_file_last`, where a close shows only at the
+/// end of the next request), and the callers of libc's `ioctl` while another
+/// tracer, of a test beside this one, has its return address replaced (kinds that only a stack tells).
+#[test]
+fn driver_requests_at_system_calls() -> Result<()> {
+    let scenarios = ["small", "threads", "vmm", "async_pool", "modules", "ioctl_errors", "fork_exec", "exec_again"];
+    for name in scenarios.into_iter().chain(["ipc_owner_exits", "share_owner_first"]) {
+        check("scenario", name, &[("VRAMTRACE_DRIVER_HOOK", "syscall")])?;
     }
     Ok(())
 }

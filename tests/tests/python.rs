@@ -2,7 +2,6 @@
 //! allocation must equal `traceback`'s.
 //!
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
-#![cfg(feature = "live")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use live_tests::live::vramtrace;
 use live_tests::pythons::{self, Python};
-use live_tests::sim::{Config, Sim, workspace_binary};
+use live_tests::sim::{Config, Sim};
 use serde::Deserialize;
 use tracer::ledger::{Book, Kind};
 use tracer::trace::record::{Frame, FrameKind};
@@ -31,10 +31,6 @@ struct Run {
     /// Frames of each allocation, by its number, outermost first.
     seen: BTreeMap<u64, Vec<Frame>>,
     book: Book,
-}
-
-fn vramtrace() -> Result<PathBuf> {
-    std::env::var_os("VRAMTRACE").map_or_else(|| workspace_binary("vramtrace"), |path| Ok(path.into()))
 }
 
 fn program(name: &str) -> PathBuf {

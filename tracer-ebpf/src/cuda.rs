@@ -4,7 +4,8 @@ use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
     helpers::{
-        bpf_get_attach_cookie, bpf_ktime_get_ns, bpf_probe_read_user, generated::bpf_probe_read_user as read_user,
+        bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_user,
+        generated::bpf_probe_read_user as read_user,
     },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -15,7 +16,7 @@ use tracer_ebpf::{
 };
 
 use crate::{
-    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, lose, tracked},
+    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, tracked},
     stack,
 };
 
@@ -130,22 +131,45 @@ fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
     None
 }
 
-/// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours.
+/// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours, and its
+/// return address is the kernel's; of a call that was left so were all inside it.
 #[inline(always)]
 fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
-    for _ in 0..DEPTH {
-        let depth = thread.depth as usize;
-        if depth == 0 || depth > DEPTH {
-            return;
-        }
-        let top = &thread.calls[(depth - 1) & (DEPTH - 1)];
+    let depth = thread.depth.min(DEPTH as u32);
+    let mut enclosing = 0;
+    for frame in &thread.calls {
         // Equal stack pointers are a tail call into another probed function (libcuda's exports are such thunks).
-        if top.sp > sp || (top.sp == sp && top.frame.probe != probe) {
-            return;
+        let above = frame.sp > sp || (frame.sp == sp && frame.frame.probe != probe);
+        if enclosing == depth || !above || !in_place(frame.sp) {
+            break;
         }
-        thread.depth = depth as u32 - 1;
+        enclosing += 1;
+    }
+    for _ in enclosing..depth {
         lose(Loss::MissedReturn);
     }
+    thread.depth = enclosing;
+}
+
+/// False when the return address of a probed call is not the kernel's any more: the call was left another way.
+#[inline(always)]
+fn in_place(sp: u64) -> bool {
+    // SAFETY: a helper that fails rather than faults.
+    let address = unsafe { bpf_probe_read_user(sp as *const u64) };
+    trampoline().is_none_or(|trampoline| address == Ok(trampoline))
+}
+
+/// What the kernel puts in place of return addresses (`uprobe_get_trampoline_vaddr` in kernel/events/uprobes.c).
+#[inline(always)]
+fn trampoline() -> Option<u64> {
+    let config = config()?;
+    if config.xol_vaddr == 0 {
+        return None;
+    }
+    // SAFETY: no arguments.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let area = kernel_word(kernel_word(task, config.task_mm)?, config.mm_xol)?;
+    kernel_word(area, config.xol_vaddr)
 }
 
 #[inline(always)]

@@ -22,8 +22,8 @@ pub const IOCTL_ARG: usize = 192;
 pub const IOCTL_PARAMS: usize = 128;
 /// Bytes of user stack copied with an event that asks for it.
 pub const STACK_BYTES: usize = 32 * 1024;
-/// Bytes of a path kept in [`LibraryLoaded`].
-pub const NAME: usize = 256;
+/// Bytes of a path in [`LibraryLoaded`], with its NUL: `PATH_MAX`, include/uapi/linux/limits.h.
+pub const NAME: usize = 4096;
 
 /// First bytes of every record in the ring buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -184,6 +184,11 @@ pub struct Process {
     pub exe: FileKey,
 }
 
+/// Of an executable: user space was told of it.
+pub const EXE_SEEN: u32 = 1;
+/// Of an executable: its dynamic linker is probed.
+pub const EXE_PROBED: u32 = 2;
+
 /// Identity of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(C)]
@@ -212,15 +217,18 @@ pub struct LibraryLoaded {
     pub name: [u8; NAME],
 }
 
-/// A path as seen in one mount namespace.
+/// A path as processes of one mount namespace and root directory see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 #[repr(C)]
 pub struct NameKey {
-    /// [`hash`] of the path.
+    /// Hash of the path with its lowest bit set, [`UNKNOWABLE`], or 0 for none.
     pub hash: u64,
-    /// Mount namespace number (`/proc/PID/ns/mnt`).
-    pub namespace: u64,
+    /// Hash of the mount namespace's number and the root directory's identity.
+    pub view: u64,
 }
+
+/// In place of the hash of a path that says too little: a relative one, or one so long that only its beginning is hashed.
+pub const UNKNOWABLE: u64 = 1;
 
 /// One step of the hash of a zero-padded path, eight bytes at a time (FNV-1a's constants, with a shift so that high bytes
 /// reach the low bits too).
@@ -310,6 +318,8 @@ pub struct Config {
     pub fdtable_fd: u32,
     /// `file.f_inode`.
     pub file_inode: u32,
+    /// `file.f_ref`, or `file.f_count` with [`CONFIG_PLAIN_COUNT`].
+    pub file_count: u32,
     /// `linux_binprm.file`.
     pub bprm_file: u32,
     /// `task_struct.nsproxy`.
@@ -318,6 +328,18 @@ pub struct Config {
     pub nsproxy_mnt: u32,
     /// `mnt_namespace.ns.inum`.
     pub mnt_inum: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `mm_struct.uprobes_state.xol_area`.
+    pub mm_xol: u32,
+    /// `xol_area.vaddr`; 0 where the kernel does not say.
+    pub xol_vaddr: u32,
+    /// `task_struct.fs`.
+    pub task_fs: u32,
+    /// `fs_struct.root.dentry`.
+    pub fs_root: u32,
+    /// `dentry.d_inode`.
+    pub dentry_inode: u32,
     /// `inode.i_ino`.
     pub inode_ino: u32,
     /// `inode.i_sb`.
@@ -330,6 +352,8 @@ pub struct Config {
     pub flags: u32,
     /// `task_struct.thread.fsbase`: the thread pointer of x86-64.
     pub task_fsbase: u32,
+    /// Processes of this user may be held ([`CONFIG_HOLD`]).
+    pub uid: u32,
 }
 
 /// A driver control to pass on.
@@ -351,6 +375,12 @@ impl Control {
 pub const CONFIG_WATCH_ALL: u32 = 1;
 /// Copy user stacks.
 pub const CONFIG_STACKS: u32 = 2;
+/// Files count their references from 1, as before Linux 6.13; since then from 0.
+pub const CONFIG_PLAIN_COUNT: u32 = 16;
+/// Processes of [`Config::uid`] may be held: user space is there and may continue them.
+pub const CONFIG_HOLD: u32 = 4;
+/// Processes of other users may be held too.
+pub const CONFIG_HOLD_ALL: u32 = 8;
 
 /// Why something was lost; index of the loss counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,23 +7,27 @@ use aya_ebpf::{
     EbpfContext,
     helpers::{
         bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_user,
-        generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str, bpf_send_signal},
+        generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str},
     },
     macros::uprobe,
     programs::ProbeContext,
 };
 use tracer_ebpf::{
-    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, hash_step,
+    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, UNKNOWABLE,
+    hash_step,
 };
 
 use crate::{
-    maps::{EVENTS, KNOWN, TAILS, config, header, ids, kernel_word, lose, tracked},
+    hold::hold,
+    maps::{EVENTS, KNOWN, TAILS, config, header, identify_inode, ids, kernel_word, lose, tracked},
     python::PYTHONS,
 };
 
-pub const SIGSTOP: u32 = 19;
-/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest.
-const OBJECTS: u32 = 64;
+/// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
+/// verifier's time, part of every start, goes with it.)
+const OBJECTS: u32 = 24;
+/// Words of a path that are hashed. A longer one is never taken for known.
+const HASHED: usize = 256 / 8;
 // struct r_debug (link.h): r_version@0, r_map@8, r_brk@16, r_state@24.
 const R_MAP: u64 = 8;
 const R_STATE: u64 = 24;
@@ -86,7 +90,7 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     // SAFETY: a reserved record, which also serves to hold each name in turn.
     let out = unsafe { &mut *entry.as_mut_ptr() };
     out.drivers = 0;
-    let namespace = mount_namespace(config);
+    let view = view(config);
     let (mut at, mut tail, mut unknown) = (first, first, false);
     for _ in 0..OBJECTS {
         if at == 0 {
@@ -94,7 +98,7 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
         }
         let hash = interesting(at, out, who.ours);
         if hash != 0 {
-            out.key = NameKey { hash, namespace };
+            out.key = NameKey { hash, view };
             if !who.ours || KNOWN.get_ptr(out.key).is_none() {
                 unknown = true;
                 break;
@@ -109,11 +113,10 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     // More than one round's objects: user space looks at the rest.
     if unknown || first || (at != 0 && who.ours) {
         // Hold the process before it can call into the library; user space continues it once probes are in.
-        // SAFETY: a plain helper call.
-        let held = unsafe { bpf_send_signal(SIGSTOP) } == 0;
+        let held = hold(who.tgid);
         out.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
         if !unknown {
-            out.key = NameKey { hash: 0, namespace };
+            out.key = NameKey { hash: 0, view };
             out.name_len = 0;
         }
         entry.submit(0);
@@ -134,7 +137,7 @@ fn still_linked(object: u64) -> bool {
 fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     let (Some(bias), Some(name_at)) = (user::<u64>(object), user::<u64>(object + L_NAME)) else { return 0 };
     let words: *mut [u64; NAME / 8] = (&raw mut out.name).cast();
-    for i in 0..NAME / 8 {
+    for i in 0..HASHED {
         // SAFETY: within `name`, which is 8-byte aligned. Volatile, lest the compiler make it a loop over bytes.
         unsafe { (&raw mut (*words)[i]).write_volatile(0) };
     }
@@ -151,12 +154,17 @@ fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     if driver == 0 && (library == 0 || !ours) {
         return 0;
     }
+    // SAFETY: as above.
+    let first = unsafe { (*words)[0] };
     let mut hash = HASH_START;
-    for i in 0..NAME / 8 {
+    for i in 0..HASHED {
         // SAFETY: as above.
         hash = hash_step(hash, unsafe { (*words)[i] });
     }
-    hash
+    // By arithmetic: a branch would double what the verifier follows.
+    let absolute = equal(first & 0xff, [b'/', 0, 0, 0, 0, 0, 0, 0]);
+    let whole = ((len - 1 - HASHED as i64 * 8) as u64) >> 63;
+    (hash & (absolute & whole).wrapping_neg()) | UNKNOWABLE
 }
 
 /// Base names looked at this far from a path's end.
@@ -206,14 +214,17 @@ fn equal(window: u64, name: [u8; 8]) -> u64 {
     differ ^ 1
 }
 
-/// Number of the current process's mount namespace: the same path means another file in another one.
+/// What the current process's paths mean: the same one is another file in another mount namespace or root directory.
 #[inline(always)]
-fn mount_namespace(config: &Config) -> u64 {
+fn view(config: &Config) -> u64 {
     // SAFETY: no arguments.
     let task = unsafe { bpf_get_current_task_btf() } as u64;
     let find = || {
         let namespace = kernel_word(kernel_word(task, config.task_nsproxy)?, config.nsproxy_mnt)?;
-        Some(kernel_word(namespace, config.mnt_inum)? & 0xffff_ffff)
+        let number = kernel_word(namespace, config.mnt_inum)? & 0xffff_ffff;
+        let root = kernel_word(kernel_word(task, config.task_fs)?, config.fs_root)?;
+        let root = identify_inode(kernel_word(root, config.dentry_inode)?, config)?;
+        Some(hash_step(hash_step(hash_step(HASH_START, number), root.device), root.inode))
     };
     find().unwrap_or(0)
 }

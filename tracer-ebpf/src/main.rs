@@ -7,12 +7,14 @@
 #![expect(unreachable_pub, reason = "programs and maps are exported by their sections, not by Rust paths")]
 
 mod cuda;
+mod hold;
 mod linker;
 mod maps;
 mod process;
 mod python;
 mod rm;
 mod stack;
+mod transfers;
 
 #[cfg(target_arch = "bpf")]
 #[panic_handler]

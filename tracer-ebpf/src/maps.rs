@@ -42,6 +42,18 @@ pub struct Pending {
     pub enter_ns: u64,
 }
 
+/// Files watched at a time. They are closed soon after they have crossed.
+pub const TRANSFER_SLOTS: usize = 32;
+
+/// Files that carry objects: `struct file`, its inode, the process that was seen to have it. A slot is free where `files`
+/// is 0.
+#[repr(C)]
+pub struct Transfers {
+    pub files: [u64; TRANSFER_SLOTS],
+    pub inodes: [u64; TRANSFER_SLOTS],
+    pub tgids: [u32; TRANSFER_SLOTS],
+}
+
 /// All records to user space. User space sets the size.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(1 << 26, 0);
@@ -53,10 +65,13 @@ pub static SPECS: Array<Spec> = Array::with_max_entries(PROBES, 0);
 /// Traced processes.
 #[map]
 pub static TRACKED: HashMap<u32, u32> = HashMap::with_max_entries(65536, 1 /* BPF_F_NO_PREALLOC */);
+/// Processes held for user space, with the time at which they were. User space removes what it continues.
+#[map]
+pub static HELD: HashMap<u32, u64> = HashMap::with_max_entries(65536, 1);
 /// Paths of libraries that user space has looked at.
 #[map]
 pub static KNOWN: HashMap<NameKey, u32> = HashMap::with_max_entries(16384, 1);
-/// Executables whose dynamic linker is probed.
+/// Executables: [`tracer_ebpf::EXE_SEEN`], [`tracer_ebpf::EXE_PROBED`].
 #[map]
 pub static EXES: HashMap<FileKey, u32> = HashMap::with_max_entries(65536, 1);
 /// Last `link_map` looked at, by process.
@@ -71,6 +86,8 @@ pub static CONTROLS: HashMap<u32, Control> = HashMap::with_max_entries(64, 0);
 /// Driver files seen in use by tracked processes.
 #[map]
 pub static FILES: HashMap<u64, u32> = HashMap::with_max_entries(65536, 1);
+#[map]
+pub static TRANSFERS: Array<Transfers> = Array::with_max_entries(1, 0);
 #[map]
 pub static THREADS: HashMap<u32, Thread> = HashMap::with_max_entries(65536, 1);
 /// A thread with no calls: too large for the BPF stack.
@@ -126,7 +143,12 @@ pub fn kernel_word(base: u64, offset: u32) -> Option<u64> {
 /// Identity of a `struct file`.
 #[inline(always)]
 pub fn identify(file: u64, config: &Config) -> Option<FileKey> {
-    let inode = kernel_word(file, config.file_inode)?;
+    identify_inode(kernel_word(file, config.file_inode)?, config)
+}
+
+/// Identity of a `struct inode`.
+#[inline(always)]
+pub fn identify_inode(inode: u64, config: &Config) -> Option<FileKey> {
     let device = kernel_word(kernel_word(inode, config.inode_sb)?, config.sb_dev)? & 0xffff_ffff;
     Some(FileKey { inode: kernel_word(inode, config.inode_ino)?, device })
 }

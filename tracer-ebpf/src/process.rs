@@ -1,15 +1,13 @@
 //! Process life: fork, exec, exit.
 
-use aya_ebpf::{
-    helpers::{bpf_probe_read_kernel, generated::bpf_send_signal},
-    macros::raw_tracepoint,
-    programs::RawTracePointContext,
+use aya_ebpf::{helpers::bpf_probe_read_kernel, macros::raw_tracepoint, programs::RawTracePointContext};
+use tracer_ebpf::{
+    CONFIG_WATCH_ALL, EXE_PROBED, EXE_SEEN, FLAG_HELD, FileKey, KIND_EXEC, KIND_EXIT, KIND_FORK, Loss, Process,
 };
-use tracer_ebpf::{FLAG_HELD, FileKey, KIND_EXEC, KIND_EXIT, KIND_FORK, Loss, Process};
 
 use crate::{
-    linker::SIGSTOP,
-    maps::{EVENTS, EXES, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
+    hold::hold,
+    maps::{EVENTS, EXES, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
     python::PYTHONS,
     rm,
 };
@@ -67,21 +65,32 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     let _ = THREADS.remove(old_pid as u32);
     let _ = TAILS.remove(tgid);
     let _ = PYTHONS.remove(tgid);
-    if tracked(tgid) {
-        exec(&ctx, tgid, tid);
-    }
+    exec(&ctx, tgid, tid);
     0
 }
 
 #[inline(always)]
 fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
     let config = config()?;
+    let ours = tracked(tgid);
+    if !ours && config.flags & CONFIG_WATCH_ALL == 0 {
+        return None;
+    }
     let bprm: u64 = ctx.arg(2);
     let exe = identify(kernel_word(bprm, config.bprm_file)?, config)?;
+    // SAFETY: a copy of a map value.
+    let known = EXES.get_ptr(exe).map_or(0, |known| unsafe { *known });
+    if !ours {
+        // It may load libcuda later, which its dynamic linker tells: let that be probed, once an executable. Processes
+        // that nobody traces are not held for it.
+        if known == 0 && EXES.insert(exe, EXE_SEEN, 0).is_ok() {
+            send(KIND_EXEC, 0, tgid, tid, Details { exe, ..Details::default() });
+        }
+        return None;
+    }
     // An executable never seen may bring its own dynamic linker (a container's): hold it until that is probed. The
     // signal is delivered before the first instruction of the new image.
-    // SAFETY: a plain helper call.
-    let held = EXES.get_ptr(exe).is_none() && unsafe { bpf_send_signal(SIGSTOP) } == 0;
+    let held = known != EXE_PROBED && hold(tgid);
     send(KIND_EXEC, if held { FLAG_HELD } else { 0 }, tgid, tid, Details { exe, ..Details::default() });
     Some(())
 }
@@ -90,6 +99,9 @@ fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn process_exit(ctx: RawTracePointContext) -> i32 {
     let (tgid, tid) = ids();
+    if tid == tgid {
+        let _ = HELD.remove(tgid);
+    }
     if tracked(tgid) {
         rm::thread_exits(tgid, tid);
         let _ = THREADS.remove(tid);

@@ -12,15 +12,14 @@ use aya_ebpf::{
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
-use tracer_ebpf::{
-    Control, DEPTH, FileReleased, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
-};
+use tracer_ebpf::{Control, DEPTH, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss};
 
 use crate::{
     maps::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
     },
     stack::{self, Registers},
+    transfers,
 };
 
 const SYS_IOCTL: u64 = 16;
@@ -72,6 +71,7 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let regs = unsafe { &*ctx.regs };
     let cmd = regs.rsi as u32;
     if tracked(tgid) && wanted(cmd) {
+        transfers::check();
         // SAFETY: no arguments.
         let enter_ns = unsafe { bpf_ktime_get_ns() };
         let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
@@ -133,6 +133,7 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
             && regs.orig_rax == SYS_IOCTL
             && wanted(regs.rsi as u32)
         {
+            transfers::check();
             let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
             let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
             request(
@@ -160,12 +161,7 @@ fn release(file: u64) {
     }
     let _ = FILES.remove(file);
     let (tgid, tid) = ids();
-    let Some(mut entry) = EVENTS.reserve::<FileReleased>(0) else {
-        lose(Loss::RingFull);
-        return;
-    };
-    entry.write(FileReleased { header: header(KIND_RELEASE, 0, tgid, tid), file });
-    entry.submit(0);
+    transfers::release(header(KIND_RELEASE, 0, tgid, tid), file);
 }
 
 #[inline(always)]
@@ -224,11 +220,12 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
     // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
     let thread = thread.and_then(|t| unsafe { t.as_ref() });
     let lengths = Lengths { arg: arg_len, params_at, params: params_len, special };
-    if !send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread) {
-        return None;
-    }
+    let other_file = send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread)?;
     if request.file != 0 && FILES.get_ptr(request.file).is_none() && FILES.insert(request.file, tgid, 0).is_err() {
         lose(Loss::MapFull);
+    }
+    if other_file != 0 {
+        transfers::watch(other_file, tgid);
     }
     Some(())
 }
@@ -252,12 +249,14 @@ struct Lengths {
     special: Control,
 }
 
+/// Sends the request; gives the file that its parameters name, 0 for none.
 #[inline(always)]
-fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> bool {
+fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> Option<u64> {
     let Some(mut entry) = EVENTS.reserve::<Ioctl>(0) else {
         lose(Loss::RingFull);
-        return false;
+        return None;
     };
+    let mut other_file = 0;
     let out = entry.as_mut_ptr();
     // SAFETY: `out` is a reserved record; every field is written before it is submitted.
     let readable = unsafe {
@@ -268,7 +267,6 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
         (*out).file = request.file;
         (*out).unfinished = request.unfinished;
         (*out).enter_ns = request.enter_ns;
-        (*out).other_file = 0;
         (*out).depth = 0;
         if let Some(thread) = thread {
             (*out).depth = thread.depth.min(DEPTH as u32);
@@ -287,7 +285,7 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
             if lengths.special.fd != Control::NO_FD
                 && let Some(fd) = user::<u32>(params + lengths.special.fd as u64)
             {
-                (*out).other_file = file_of(fd);
+                other_file = file_of(fd);
             }
             if lengths.special.tail != 0
                 && let Some(tail) = user::<[u8; 4]>(params + lengths.special.tail as u64)
@@ -298,15 +296,16 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
                 (*out).params_len = IOCTL_PARAMS as u32;
             }
         }
+        (*out).other_file = other_file;
         arg.is_some()
     };
     if !readable {
         lose(Loss::UnreadableIoctl);
         entry.discard(0);
-        return false;
+        return None;
     }
     entry.submit(0);
-    true
+    Some(other_file)
 }
 
 /// Copies the argument struct; gives the bytes copied.

@@ -112,6 +112,20 @@ fn a_report_says_what_was_held_before_exit() {
 }
 
 #[test]
+fn rules_of_ones_own_go_first_and_their_errors_are_one_line() {
+    let place = Place::new(EXITED);
+    let rules = "format = 1\n[[rule]]\nname = \"all\"\nphase = \"serving.mine\"\nkinds = [\"module\"]\n";
+    std::fs::write(place.path("mine.toml"), rules).unwrap();
+    let text = place.stdout(&["report", "server.vrt", "--rules", "mine.toml"]);
+    assert!(text.contains("by rank, phase") && text.contains("serving.mine"), "{text}");
+    let folded = place.stdout(&["export", "server.vrt", "--format", "folded", "--by", "phase", "--rules", "mine.toml"]);
+    assert!(folded.starts_with("serving.mine;"), "{folded}");
+    std::fs::write(place.path("bad.toml"), rules.replace("serving.mine", "mine")).unwrap();
+    let error = place.failure(&["report", "server.vrt", "--rules", "bad.toml"]);
+    assert!(error.contains("bad.toml: rule `all`: `mine` is no phase: write one of startup"), "{error}");
+}
+
+#[test]
 fn json_is_exact() {
     let place = Place::new(EXITED);
     let json: serde_json::Value =

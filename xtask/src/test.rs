@@ -38,7 +38,7 @@ const STEPS: [Step; 7] = [
     Step { name: "real", about: "real libcudart and libcuda", fast: false, run: real },
 ];
 
-/// The package of the live tests. Its feature `live` turns on those that load BPF programs.
+/// The package of the simulation and the live tests: they mount a file system and load BPF programs.
 const LIVE: &str = "live-tests";
 
 fn names() -> Vec<&'static str> {
@@ -76,17 +76,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
 
 fn clippy() -> Result<()> {
     // Without the eBPF binary: it builds for its own target alone (step `ebpf`).
-    let packages = [
-        "--package",
-        "tracer",
-        "--package",
-        "xtask",
-        "--package",
-        LIVE,
-        "--all-targets",
-        "--features",
-        "live-tests/live",
-    ];
+    let packages = ["--package", "tracer", "--package", "xtask", "--package", LIVE, "--all-targets"];
     run(cargo_built("clippy")?.args(packages).args(["--", "-D", "warnings"]))?;
     run(cargo_built("clippy")?.args(["--package", "tracer-ebpf", "--lib", "--", "-D", "warnings"]))
 }
@@ -104,7 +94,7 @@ fn live(tally: &mut Tally) -> Result<()> {
     run(cargo_built("build")?.args(["--package", "tracer", "--package", LIVE]))?;
     // Built as the user who calls, run as root.
     let mut test = cargo_built("test")?;
-    test.args(["--no-fail-fast", "--package", LIVE, "--features", "live"]);
+    test.args(["--no-fail-fast", "--package", LIVE]);
     if !is_root()? {
         let path = env::var("PATH").unwrap_or_default();
         // sudo puts a PATH of its own; the tests start programs by the user's.

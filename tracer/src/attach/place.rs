@@ -46,21 +46,33 @@ impl Placer {
     pub fn process(&mut self, kernel: &mut Kernel, pid: u32, late: bool) -> Placed {
         let mut placed = Placed::default();
         for file in find::runtime_of(pid) {
-            if self.parts.insert((file.part == find::Part::Libc, file.device, file.inode)) {
-                let result = match file.part {
-                    find::Part::Linker => place_linker(kernel, &file.path),
-                    find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, &file.path),
-                    find::Part::Libc => Ok(()),
-                };
-                if let Err(e) = result {
-                    placed.notices.push(format!("{}: {e}", file.shown));
-                }
-            }
+            self.part(kernel, &file, &mut placed);
         }
         for library in find::mapped_by(pid).libraries {
             self.library(kernel, &library, late, &mut placed);
         }
         placed
+    }
+
+    /// Places a probe in the dynamic linker of a process that is not traced (yet).
+    pub fn linker(&mut self, kernel: &mut Kernel, pid: u32, placed: &mut Placed) {
+        for file in find::runtime_of(pid).iter().filter(|file| file.part == find::Part::Linker) {
+            self.part(kernel, file, placed);
+        }
+    }
+
+    fn part(&mut self, kernel: &mut Kernel, file: &find::Runtime, placed: &mut Placed) {
+        if !self.parts.insert((file.part == find::Part::Libc, file.device, file.inode)) {
+            return;
+        }
+        let result = match file.part {
+            find::Part::Linker => place_linker(kernel, &file.path),
+            find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, &file.path),
+            find::Part::Libc => Ok(()),
+        };
+        if let Err(e) = result {
+            placed.notices.push(format!("{}: {e}", file.shown));
+        }
     }
 
     /// Places the probe table's rows in one library, if it has none yet.

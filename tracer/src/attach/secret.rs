@@ -69,7 +69,7 @@ fn is_secret(name: &str, value: &str) -> bool {
 }
 
 /// A text without the secrets in it.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     let hide = |found: &Captures<'_>| {
         let part = |name| found.name(name).map_or("", |part| part.as_str());
         // One alternative matched: the other's parts are empty.

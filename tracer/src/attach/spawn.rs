@@ -98,9 +98,11 @@ impl Held {
     /// # Errors
     /// The program could not be executed: the child has ended.
     pub fn release(&mut self) -> Result<(), SpawnError> {
+        // A signal, Ctrl-C perhaps, may have ended the child while it was held. That nobody reads the gate would tell, but
+        // not while another child of ours that is held has a copy of its ends.
+        let ended = self.try_wait()?.is_some();
         let let_go = self.gate.take().is_some_and(|mut gate| gate.write_all(&[1]).is_ok());
-        if !let_go {
-            // Nobody reads: a signal, Ctrl-C perhaps, ended the child while it was held.
+        if ended || !let_go {
             return Err(self.failure(None, None));
         }
         // The child's end of the pipe closes when it executes.
@@ -201,7 +203,8 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
-fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+/// A descriptor of a process.
+pub(in crate::attach) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: a system call without pointers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;

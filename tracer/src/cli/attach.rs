@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::{bail, ensure};
 use regex::Regex;
 use tracer::attach::{find, image, user::Invoker};
 use tracer::collect::{
-    drive::{self, Signals, Until},
+    drive::{self, Until},
     session::{Matcher, Session},
+    signals::Signals,
 };
 use tracer::probe::Lib;
 
@@ -37,9 +39,13 @@ pub(super) struct Args {
 }
 
 /// Traces until the end that was asked for.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(pid) = args.pid {
-        anyhow::ensure!(image::title(pid).is_some(), "there is no process {pid}: see ps");
+        match find::process_of(pid) {
+            None => bail!("there is no process {pid}: see ps"),
+            Some(process) if process != pid => bail!("{pid} is a thread of process {process}: type --pid {process}"),
+            Some(_) => ensure!(image::title(pid).is_some(), "process {pid} is a zombie or of the kernel: see ps"),
+        }
     }
     let signals = Signals::catch()?;
     let path = args.tracing.output_path("attach", args.pid.unwrap_or_else(std::process::id));
@@ -47,9 +53,9 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
-    attach_running(&mut session, &args)?;
+    attach_running(&mut session, args)?;
     eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
-    let until = Until { child: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
+    let until = Until { target: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
     let progress = tracing::Progress::new(true);
     let end = drive::drive(&mut session, &until, &signals, |session| progress.update(session));
     progress.done();
@@ -61,13 +67,21 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 /// Traces what runs already: a process with its descendants, or all that match and map libcuda.
 fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
     let matches = matcher(args.pattern.clone());
-    let uses_cuda = |pid| find::mapped_by(pid).libraries.iter().any(|l| l.lib == Lib::Cuda);
-    let pids = match args.pid {
-        Some(pid) => find::descendants(pid),
-        None => find::processes().into_iter().filter(|&pid| matches(pid) && uses_cuda(pid)).collect(),
+    let Some(root) = args.pid else {
+        for pid in find::processes() {
+            if matches(pid) && find::mapped_by(pid).libraries.iter().any(|l| l.lib == Lib::Cuda) {
+                session.attach(pid, true)?;
+            }
+            // It may load libcuda later, and its children too: containers have dynamic linkers of their own.
+            session.place_linker(pid)?;
+        }
+        return Ok(());
     };
-    for pid in pids {
-        session.attach(pid)?;
+    // Once more for those that were forked meanwhile by ones not traced yet.
+    for _ in 0..2 {
+        for pid in find::descendants(root) {
+            session.attach(pid, true)?;
+        }
     }
     Ok(())
 }

@@ -32,9 +32,9 @@ pub(super) struct Args {
 pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let root = Root::default();
     let host = Host::read(&root).context("cannot tell what this host allows")?;
-    let target = match (args.pid, args.command.first()) {
+    let target = match (args.pid, args.command.into_iter().next()) {
         (Some(pid), _) => Some(Target::of_pid(&root, pid)?),
-        (None, Some(program)) => Some(Target::of_command(program)?),
+        (None, Some(program)) => Some(Target::of_command(&program)?),
         (None, None) => None,
     };
     let check = Check::new(&host, target.as_ref(), &Typed::here());

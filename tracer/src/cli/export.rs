@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use tracer::lifecycle::{Axes, Axis};
 use tracer::report::At;
 use tracer::report::folded::{self, Value};
 
+use super::reading::{Reading, distinct};
 use super::{open, output};
 
 const EXAMPLES: &str = "\
@@ -39,9 +41,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "end|peak|oom|TIME", default_value = "end")]
     at: At,
 
+    /// Axes whose labels stand before the frames, outermost first, like rank,phase
+    #[arg(long, value_name = "AXIS,…", value_delimiter = ',', default_value = "rank")]
+    by: Vec<Axis>,
+
     /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,9 +60,12 @@ enum Format {
 
 /// Writes the export; for a file, says where it is.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
+    let rules = args.reading.rules()?;
     let book = open::book(&args.file)?;
     let Format::Folded = args.format;
-    let stacks = folded::collapse(&book, args.value, args.at).with_context(|| args.file.display().to_string())?;
+    let axes = Axes::with_rules(&book, &rules);
+    let stacks = folded::collapse(&axes, &distinct(&args.by), args.value, args.at)
+        .with_context(|| args.file.display().to_string())?;
     let text = folded::render(&stacks);
     if args.output == Path::new("-") {
         output::to_stdout(text.as_bytes())?;

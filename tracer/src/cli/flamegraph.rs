@@ -4,16 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tracer::lifecycle::{Axes, Axis};
 use tracer::report::folded::Value;
 use tracer::report::{At, flamegraph};
 
+use super::reading::{Reading, distinct};
 use super::{open, output};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
   vramtrace flamegraph server.vrt -o server.svg
   vramtrace flamegraph server.vrt --value peak -o peak.svg
-  vramtrace flamegraph server.vrt --at oom -o oom.svg";
+  vramtrace flamegraph server.vrt --at oom -o oom.svg
+  vramtrace flamegraph server.vrt --by phase,rank -o phases.svg";
 
 /// Draw a trace's memory as a flame graph (SVG), widths in bytes
 #[derive(Debug, clap::Args)]
@@ -35,16 +38,25 @@ pub(super) struct Args {
     #[arg(long, value_name = "end|peak|oom|TIME", default_value = "end")]
     at: At,
 
+    /// Axes whose labels stand before the frames, outermost first, like rank,phase
+    #[arg(long, value_name = "AXIS,…", value_delimiter = ',', default_value = "rank")]
+    by: Vec<Axis>,
+
     /// Replace the SVG if it exists
     #[arg(long)]
     force: bool,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 /// Writes the SVG and says where it is.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
+    let rules = args.reading.rules()?;
     let book = open::book(&args.file)?;
-    let svg =
-        flamegraph::render(&book, &args.file, args.value, args.at).with_context(|| args.file.display().to_string())?;
+    let axes = Axes::with_rules(&book, &rules);
+    let svg = flamegraph::render(&axes, &distinct(&args.by), &args.file, args.value, args.at)
+        .with_context(|| args.file.display().to_string())?;
     if args.output == Path::new("-") {
         output::to_stdout(&svg)?;
     } else {

@@ -12,6 +12,7 @@ mod flamegraph;
 mod open;
 mod options;
 mod output;
+mod reading;
 mod report;
 mod run;
 mod tracing;
@@ -62,9 +63,9 @@ pub(crate) fn main() -> ExitCode {
         error.exit()
     });
     let result = match cli.command {
-        Command::Run(args) => run::execute(args),
-        Command::Attach(args) => attach::execute(args),
-        Command::Report(args) => report::execute(args),
+        Command::Run(args) => run::execute(&args),
+        Command::Attach(args) => attach::execute(&args),
+        Command::Report(args) => report::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
@@ -89,15 +90,39 @@ fn hint_at_command(error: &mut clap::Error) {
     }
 }
 
-/// The error and its causes on one line, safe for a terminal.
+/// Bytes of an error that are shown: the verifier's log has megabytes, and its end says what is wrong.
+const SHOWN: usize = 2000;
+
+/// The error and its causes on one line, safe for a terminal. A cause that the error tells itself is not told again.
 fn one_line(error: &anyhow::Error) -> String {
-    tracer::report::text::plain::plain(&format!("{error:#}").replace('\n', " "))
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !line.ends_with(&cause) {
+            line = if line.is_empty() { cause } else { format!("{line}: {cause}") };
+        }
+    }
+    if line.len() > SHOWN {
+        let boundary = |at: usize| (at..line.len()).find(|at| line.is_char_boundary(*at)).unwrap_or(line.len());
+        line = format!("{} … {}", &line[..boundary(SHOWN / 4)], &line[boundary(line.len() - SHOWN * 3 / 4)..]);
+    }
+    tracer::report::text::plain::plain(&line.replace('\n', " "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn errors_are_one_line_and_say_everything_once() {
+        let io = || std::io::Error::from_raw_os_error(libc::ENOSPC);
+        let wrapped = anyhow::Error::from(tracer::trace::Error::Io { path: "x.vrt".to_owned(), source: io() });
+        assert_eq!(one_line(&wrapped), "x.vrt: No space left on device (os error 28)");
+        assert_eq!(one_line(&anyhow::Error::from(io()).context("a\nb")), "a b: No space left on device (os error 28)");
+        let long = anyhow::anyhow!("program x: {}the end", "é".repeat(1_000_000));
+        let line = one_line(&long);
+        assert!(line.len() < 2 * SHOWN && line.starts_with("program x: é") && line.ends_with("the end"), "{line}");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

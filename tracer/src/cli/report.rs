@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use tracer::lifecycle::Axis;
+use tracer::lifecycle::{Axes, Axis};
 use tracer::report::text::{self, Style};
 use tracer::report::{At, Query, Summary, json};
 
+use super::reading::{Reading, distinct};
 use super::{open, output};
 
 const EXAMPLES: &str = "\
@@ -17,6 +18,7 @@ EXAMPLES:
   vramtrace report server.vrt
   vramtrace report server.vrt --at oom --by rank,kind,stack
   vramtrace report server.vrt --at 12.5s --by device,owner
+  vramtrace report server.vrt --by phase,owner,role --rules mine.toml
   vramtrace report server.vrt --format json | jq '.processes[].devices[] | [.label, .live_bytes]'";
 
 /// Show where the memory of a trace went
@@ -28,7 +30,8 @@ pub(super) struct Args {
     files: Vec<PathBuf>,
 
     /// Divide memory by these, outermost first: phase, rank, kind, owner, role, device, stack, process, api
-    #[arg(long, value_name = "AXIS,…", value_delimiter = ',', default_value = "rank,device,kind")]
+    /// [default: rank,phase where phases are known, else rank,device,kind]
+    #[arg(long, value_name = "AXIS,…", value_delimiter = ',')]
     by: Vec<Axis>,
 
     /// Moment to look at: end (for a process that exited: just before), peak, oom, or a time since tracing began
@@ -38,6 +41,9 @@ pub(super) struct Args {
     /// Output format
     #[arg(long, value_name = "text|json", default_value = "text", hide_possible_values = true)]
     format: Format,
+
+    #[command(flatten)]
+    reading: Reading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,17 +53,17 @@ enum Format {
 }
 
 /// Prints the report of each file, one after the other.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let mut by: Vec<Axis> = Vec::new();
-    for axis in args.by {
-        if !by.contains(&axis) {
-            by.push(axis);
-        }
-    }
-    let query = Query { by, at: args.at };
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
+    let rules = args.reading.rules()?;
+    let by = distinct(&args.by);
     for (n, path) in args.files.iter().enumerate() {
         let book = open::book(path)?;
-        let summary = Summary::new(&book, &query).with_context(|| path.display().to_string())?;
+        let axes = Axes::with_rules(&book, &rules);
+        let query = match by.is_empty() {
+            true => Query::suiting(&axes, args.at),
+            false => Query { by: by.clone(), at: args.at, ..Query::default() },
+        };
+        let summary = Summary::of(&axes, &query).with_context(|| path.display().to_string())?;
         let text = match args.format {
             Format::Text => text::render(&summary, &path.to_string_lossy(), style()),
             Format::Json => json::render(&summary),
@@ -70,7 +76,7 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Colours on a terminal, unless NO_COLOR (<https://no-color.org>) is set to anything.
+/// Colours on a terminal, unless `NO_COLOR` (<https://no-color.org>) is set to anything.
 fn style() -> Style {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     Style { color: std::io::stdout().is_terminal() && !refused }

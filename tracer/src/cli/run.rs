@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Instant;
 
 use tracer::attach::{
     image,
@@ -11,8 +12,9 @@ use tracer::attach::{
     user::Invoker,
 };
 use tracer::collect::{
-    drive::{self, End, Signals, Until},
+    drive::{self, End, Until},
     session::{Session, Summary},
+    signals::{Signals, Target},
 };
 use tracer::trace::record::Outcome;
 
@@ -43,10 +45,10 @@ pub(super) struct Args {
 }
 
 /// Traces the command; gives its exit code.
-pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let invoker = Invoker::from_sudo()?;
     let run_as = if args.as_root { None } else { invoker.as_ref() };
-    let signals = Signals::catch()?;
+    let signals = Signals::catch_for_command()?;
     let environment: Vec<_> = std::env::vars_os().collect();
     let environment = run_as.map_or_else(|| environment.clone(), |user| user.environment(environment.clone()));
     let mut child = Held::spawn(&args.command, &environment, run_as)?;
@@ -63,8 +65,8 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
     child.release()?;
     let pidfd = child.pidfd().try_clone_to_owned()?;
-    let until =
-        Until { child: Some((child.pid(), pidfd.as_fd())), limit: tracing::limit(&args.tracing), last_process: false };
+    let target = Target { pid: child.pid(), pidfd: pidfd.as_fd(), guard: session.guard() };
+    let until = Until { target: Some(&target), limit: tracing::limit(&args.tracing), last_process: false };
     let traced = trace(session, &until, &signals, &mut child);
     let (end, status) = match traced {
         Ok((end, status, summary)) => {
@@ -73,29 +75,41 @@ pub(super) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         }
         // A full disk, say. What was written before can be read; the command goes on and is waited for.
         Err(error) => {
-            eprintln!("vramtrace: {error:#}; the command goes on untraced");
+            eprintln!("vramtrace: {}; the command goes on untraced", super::one_line(&error));
             (None, None)
         }
     };
-    let status = match (end, status) {
-        (_, Some(status)) => status,
-        // A second Ctrl-C: whatever the command does with its own, we are not in its way.
-        (Some(End::Signal(signal)), None) => return Ok(ExitCode::from(128 + signal as u8)),
-        (_, None) => child.wait()?,
+    let again = match end {
+        // Whatever the command does with its own second Ctrl-C, we are not in its way.
+        Some(End::Again(signal)) => Some(signal),
+        _ if status.is_none() => target.wait(&signals, false)?,
+        _ => None,
     };
-    let code = u8::try_from(exit_code(status)).unwrap_or(u8::MAX);
+    if let Some(signal) = again {
+        return Ok(ExitCode::from(128 + signal as u8));
+    }
+    let code = u8::try_from(exit_code(child.wait()?)).unwrap_or(u8::MAX);
     Ok(if end.is_some() { ExitCode::from(code) } else { ExitCode::FAILURE })
 }
 
-/// Traces until something ends it, and closes the file. Gives the child's status if that is what ended it.
+/// Traces until something ends it, and closes the file. Gives the child's status if it has ended.
 fn trace(
     mut session: Session,
     until: &Until<'_>,
     signals: &Signals,
     child: &mut Held,
 ) -> anyhow::Result<(End, Option<ExitStatus>, Summary)> {
-    let end = drive::drive(&mut session, until, signals, |_| {})?;
+    let begun = Instant::now();
+    let mut end = drive::drive(&mut session, until, signals, |_| {})?;
     let status = if end == End::Child { Some(child.wait()?) } else { None };
+    // The command's own exit is among the events that wait; what it started may live on.
+    while status.is_some() && session.drain()? {}
+    if status.is_some() && session.live() > 0 {
+        let running = tracing::still_running(session.live());
+        eprintln!("vramtrace: the command has ended, {running}: tracing goes on (Ctrl-C ends it)");
+        let limit = until.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        end = drive::drive(&mut session, &Until { target: None, limit, last_process: true }, signals, |_| {})?;
+    }
     Ok((end, status, drive::finish(session, end, status.map(outcome))?))
 }
 

@@ -88,14 +88,18 @@ impl Progress {
     }
 }
 
+/// `1 traced process still runs`, `2 traced processes still run`.
+pub(super) fn still_running(count: usize) -> String {
+    if count == 1 { "1 traced process still runs".to_owned() } else { format!("{count} traced processes still run") }
+}
+
 /// The last line: where the file is and what opens it.
 pub(super) fn last_line(path: &Path, summary: Summary) {
     let size = std::fs::metadata(path).map_or(0, |m| m.len());
     let lost = if summary.lost == 0 { "none lost".to_owned() } else { format!("{} LOST", summary.lost) };
     let running = match summary.running {
         0 => String::new(),
-        1 => "; 1 traced process still runs".to_owned(),
-        n => format!("; {n} traced processes still run"),
+        n => format!("; {}", still_running(n)),
     };
     let (shown, size, events) = (path.display(), bytes::human(size), summary.events);
     eprintln!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");

@@ -107,6 +107,12 @@ impl Abi {
         Self { branch: version.trim().split('.').next().and_then(|major| major.parse().ok()) }
     }
 
+    /// True when this driver's requests can be decoded.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        self.unknown().is_none()
+    }
+
     /// Why nothing can be decoded for this driver, if so.
     pub(super) fn unknown(self) -> Option<String> {
         match self.branch {

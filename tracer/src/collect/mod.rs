@@ -10,5 +10,6 @@ mod processes;
 mod rm;
 pub mod session;
 pub mod setup;
+pub mod signals;
 mod uvm;
 mod wire;

@@ -83,11 +83,18 @@ impl Sampler {
 }
 
 fn load() -> Result<Nvml, NvmlError> {
-    match std::env::var_os(LIBRARY_ENV) {
+    match std::env::var_os(LIBRARY_ENV).filter(|_| !privileged_by_file()) {
         Some(path) => Nvml::builder().lib_path(&path).init(),
         // The unversioned name belongs to development packages.
         None => Nvml::builder().lib_path(&OsString::from("libnvidia-ml.so.1")).init(),
     }
+}
+
+/// True when this program has rights that its caller lacks (file capabilities): the caller's environment must then not
+/// choose what code runs with them.
+fn privileged_by_file() -> bool {
+    // SAFETY: reads a word that the kernel put beside the environment (getauxval(3)).
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn list(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {

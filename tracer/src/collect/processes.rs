@@ -1,6 +1,11 @@
 //! Traced processes: titles, and the driver files they hold open.
 
-use std::{collections::HashMap, fs, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::unix::ffi::OsStrExt as _,
+    path::PathBuf,
+};
 
 use crate::{
     attach::image,
@@ -11,14 +16,34 @@ use crate::{
 #[derive(Debug, Default)]
 struct Known {
     title: String,
-    /// Driver files that carried requests: descriptor → (identity, what `/proc/PID/fd/N` pointed to).
-    files: HashMap<u32, (u64, PathBuf)>,
+    /// Driver files that carried requests, by descriptor.
+    files: HashMap<u32, Open>,
+    /// There was no such process when last looked.
+    missing: bool,
+}
+
+/// A descriptor of an open driver file.
+#[derive(Clone, Debug)]
+struct Open {
+    /// Identity of the open file.
+    file: u64,
+    /// What `/proc/PID/fd/N` pointed to; `None` where nobody could look in time.
+    target: Option<PathBuf>,
+    /// An exec closes it.
+    closes_at_exec: bool,
 }
 
 /// All traced processes.
+///
+/// The hook on libc's `ioctl` sees no close, so closed files are found by looking, at exits, at execs and once a second: the
+/// driver takes back what went through a file when the last descriptor of it is closed, in whichever process. Files that
+/// carry objects from one process to another are the kernel side's to watch.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: HashMap<u32, Known>,
+    /// Open files that were there before tracing began, so far: a number of ours stands for each, as a request through it
+    /// has yet to tell its identity. The kernel's are addresses, and much larger.
+    unidentified: u64,
 }
 
 impl Processes {
@@ -40,72 +65,229 @@ impl Processes {
         self.known.is_empty()
     }
 
-    /// A process appeared: forked, or already there.
+    /// A process appeared that nothing is known of.
     pub(super) fn add(&mut self, pid: u32) {
         self.known.entry(pid).or_default();
+    }
+
+    /// A process that ran before tracing began: it may have driver files open.
+    pub(super) fn attached(&mut self, pid: u32) {
+        let known = self.known.entry(pid).or_default();
+        known.title = image::title(pid).unwrap_or_default();
+        for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+            let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
+            let Some((fd, target)) = fd.zip(fs::read_link(entry.path()).ok()) else { continue };
+            if target.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvidia")) {
+                self.unidentified += 1;
+                let open =
+                    Open { file: self.unidentified, target: Some(target), closes_at_exec: closes_at_exec(pid, fd) };
+                known.files.entry(fd).or_insert(open);
+            }
+        }
+    }
+
+    /// A process forked: the child has its parent's descriptors.
+    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+        let files = self.known.get(&parent).map(|known| known.files.clone()).unwrap_or_default();
+        self.known.entry(child).or_default().files = files;
     }
 
     /// A process executed a new image: its title is the new command line, and files may have closed.
     pub(super) fn exec(&mut self, pid: u32, t: u64) -> Vec<Record> {
         let known = self.known.entry(pid).or_default();
         known.title = image::title(pid).unwrap_or_default();
-        known.closed(pid, t)
+        // The new image may have opened others under the same numbers by now.
+        let gone = known.files.extract_if(|_, open| open.closes_at_exec).map(|(_, open)| open.file).collect();
+        let mut records = self.closed(gone, pid, t);
+        records.extend(self.look(&[pid], t, |_| true));
+        records
     }
 
-    /// A process is gone.
-    pub(super) fn remove(&mut self, pid: u32) {
-        self.known.remove(&pid);
+    /// A process is gone, and its files with it where nobody else has them.
+    pub(super) fn exit(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let files = self.known.remove(&pid).unwrap_or_default().files;
+        let gone: HashSet<u64> = files.into_values().map(|open| open.file).collect();
+        let holds = |known: &Known| known.files.values().any(|open| gone.contains(&open.file));
+        let others: Vec<u32> = self.known.iter().filter(|(_, known)| holds(known)).map(|(&pid, _)| pid).collect();
+        let mut records = self.look(&others, t, |file| gone.contains(&file));
+        let closed: HashSet<u64> = records.iter().filter_map(closed_file).collect();
+        let gone = gone.into_iter().filter(|file| !closed.contains(file)).collect();
+        records.extend(self.closed(gone, pid, t));
+        records
     }
 
     /// A driver request went through descriptor `fd`, whose open file has identity `file`.
-    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64) {
+    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64, t: u64) -> Vec<Record> {
         if fd == u32::MAX || file == 0 {
-            return;
+            return Vec::new();
         }
         let files = &mut self.known.entry(pid).or_default().files;
-        if files.get(&fd).is_none_or(|(known, _)| *known != file)
-            && let Ok(target) = fs::read_link(format!("/proc/{pid}/fd/{fd}"))
-        {
-            files.insert(fd, (file, target));
+        if files.get(&fd).is_some_and(|known| known.file == file) {
+            return Vec::new();
         }
+        let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
+        let open = Open { file, target, closes_at_exec: closes_at_exec(pid, fd) };
+        // The descriptor was closed, and its number used again; or now we know which file it is.
+        let old = files.insert(fd, open).map(|old| old.file).filter(|&old| old > self.unidentified);
+        self.closed(old.into_iter().collect(), pid, t)
     }
 
-    /// Looks at every process again: changed titles, and driver files closed since (libc's `ioctl` shows no close).
+    /// Looks at every process again: changed titles, driver files closed since, and processes that ended unnoticed (the
+    /// record of it was lost).
     pub(super) fn poll(&mut self, t: u64) -> Vec<Record> {
         let mut records = Vec::new();
+        let pids: Vec<u32> = self.known.keys().copied().collect();
+        let mut lost = Vec::new();
         for (&pid, known) in &mut self.known {
+            // The first time its exit may only not have been read yet.
+            let is_missing = matches!(fs::exists(format!("/proc/{pid}")), Ok(false));
+            if std::mem::replace(&mut known.missing, is_missing) && is_missing {
+                lost.push(pid);
+            }
             if let Some(title) = image::title(pid)
                 && title != known.title
             {
                 known.title.clone_from(&title);
                 records.push(Record::Process(Process { t, pid, step: Step::Title { title } }));
             }
-            records.extend(known.closed(pid, t));
+        }
+        records.extend(self.look(&pids, t, |_| true));
+        for pid in lost {
+            records.push(Record::Process(Process { t, pid, step: Step::Exit { code: None, signal: None } }));
+            records.extend(self.exit(pid, t));
         }
         records
     }
-}
 
-impl Known {
-    /// Records for the driver files that the process no longer has open.
-    fn closed(&mut self, pid: u32, t: u64) -> Vec<Record> {
+    /// Looks at the descriptors of `pids` whose files are asked for; gives a record for each file that nobody has open
+    /// any more.
+    fn look(&mut self, pids: &[u32], t: u64, wanted: impl Fn(u64) -> bool) -> Vec<Record> {
         let mut records = Vec::new();
-        self.files.retain(|fd, (file, target)| {
-            // A process that is exiting closes everything: its exit says so, with what it held.
-            let closed = match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
-                Ok(now) => now != *target,
-                Err(e) => e.kind() == std::io::ErrorKind::NotFound && alive(pid),
-            };
-            if closed {
-                records.push(Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file: *file }, ..Rm::default() }));
-            }
-            !closed
-        });
+        for &pid in pids {
+            let Some(known) = self.known.get_mut(&pid) else { continue };
+            let mut gone = Vec::new();
+            known.files.retain(|&fd, open| {
+                let is_open = !wanted(open.file) || is_open(pid, fd, open);
+                if !is_open {
+                    gone.push(open.file);
+                }
+                is_open
+            });
+            records.extend(self.closed(gone, pid, t));
+        }
         records
     }
+
+    /// Records for those of `files`, of which `pid` has closed a descriptor, that nobody is known to have open.
+    fn closed(&mut self, mut files: Vec<u64>, pid: u32, t: u64) -> Vec<Record> {
+        files.sort_unstable();
+        files.dedup();
+        files.retain(|&file| !self.known.values().any(|known| known.files.values().any(|open| open.file == file)));
+        let close = |file| Record::Rm(Rm { t, pid, tid: pid, op: Op::Close { file }, ..Rm::default() });
+        files.into_iter().map(close).collect()
+    }
+}
+
+fn closed_file(record: &Record) -> Option<u64> {
+    match record {
+        Record::Rm(Rm { op: Op::Close { file }, .. }) => Some(*file),
+        _ => None,
+    }
+}
+
+/// True while a descriptor is what it was. One of a process that is about to end counts as open: its exit closes it.
+fn is_open(pid: u32, fd: u32, open: &Open) -> bool {
+    match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
+        Ok(now) => open.target.as_ref().is_none_or(|target| now == *target),
+        Err(e) => e.kind() != io::ErrorKind::NotFound || !alive(pid),
+    }
+}
+
+/// True for a descriptor with `O_CLOEXEC` (`proc_pid_fdinfo(5)`: `flags` in octal).
+fn closes_at_exec(pid: u32, fd: u32) -> bool {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let flags = info.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
 }
 
 /// True unless the process is a zombie or gone.
 fn alive(pid: u32) -> bool {
     fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    fn closed(records: &[Record]) -> Vec<u64> {
+        let mut files: Vec<u64> = records.iter().filter_map(closed_file).collect();
+        files.sort_unstable();
+        files
+    }
+
+    /// This process, with a file of its own open and known under identity 7.
+    fn with_file() -> (Processes, File, u32) {
+        let (mut processes, file, me) = (Processes::default(), tempfile::tempfile().unwrap(), std::process::id());
+        let fd = file.as_raw_fd().cast_unsigned();
+        assert!(processes.uses(me, fd, 7, 1).is_empty());
+        (processes, file, me)
+    }
+
+    #[test]
+    fn a_file_is_closed_with_its_last_descriptor() {
+        let (mut processes, file, me) = with_file();
+        let copy = file.try_clone().unwrap();
+        processes.uses(me, copy.as_raw_fd().cast_unsigned(), 7, 2);
+        drop(file);
+        assert_eq!(closed(&processes.poll(3)), [0_u64; 0]);
+        drop(copy);
+        assert_eq!(closed(&processes.poll(4)), [7]);
+        assert_eq!(closed(&processes.poll(5)), [0_u64; 0], "once");
+    }
+
+    #[test]
+    fn a_number_used_again_was_closed_before() {
+        let (mut processes, file, me) = with_file();
+        let fd = file.as_raw_fd().cast_unsigned();
+        assert_eq!(closed(&processes.uses(me, fd, 8, 2)), [7]);
+        assert!(processes.uses(me, u32::MAX, 9, 3).is_empty() && processes.uses(me, fd, 0, 3).is_empty());
+        assert_eq!(closed(&processes.exit(me, 4)), [8]);
+    }
+
+    #[test]
+    fn an_exec_closes_what_is_to_be_closed_at_exec() {
+        let (mut processes, file, me) = with_file();
+        let fd = file.as_raw_fd().cast_unsigned();
+        assert!(closes_at_exec(me, fd), "as Rust opens files");
+        // Still there: the number was used again.
+        assert_eq!(closed(&processes.exec(me, 2)), [7]);
+        // SAFETY: the descriptor is open, and the flag is its own.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) }, 0);
+        processes.uses(me, fd, 9, 3);
+        assert_eq!(closed(&processes.exec(me, 4)), [0_u64; 0]);
+    }
+
+    #[test]
+    fn a_childs_copy_keeps_a_file_open() {
+        let (mut processes, _file, me) = with_file();
+        // A child that was gone before anybody looked: its own exit tells.
+        let child = u32::MAX;
+        processes.fork(me, child);
+        assert_eq!(closed(&processes.exit(me, 2)), [0_u64; 0]);
+        assert_eq!(closed(&processes.exit(child, 3)), [7]);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_twice_has_exited() {
+        let mut processes = Processes::default();
+        processes.uses(u32::MAX, 3, 7, 1);
+        assert!(processes.poll(2).is_empty(), "its exit may be on its way");
+        let records = processes.poll(3);
+        let exit = Step::Exit { code: None, signal: None };
+        assert_eq!(records[0], Record::Process(Process { t: 3, pid: u32::MAX, step: exit }));
+        assert_eq!((closed(&records), processes.len()), (vec![7], 0));
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use nix::sys::utsname::uname;
-use tracer_ebpf::Control;
+use nix::{sys::utsname::uname, unistd::geteuid};
+use tracer_ebpf::{Control, SPEC_STACK, Spec};
 
 use super::{
     clock,
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     attach::{
-        kernel::{DriverHook, Kernel, Options},
+        host::{Rights, Root},
+        kernel::{DriverHook, Hold, Kernel, Options},
         place::Placer,
         user::Invoker,
     },
@@ -26,6 +27,8 @@ use crate::{
 
 /// Ring buffer size: a stack sample is 32 KiB, and some 2,000 may wait.
 const RING_BYTES: u32 = 1 << 26;
+/// include/uapi/linux/capability.h.
+const CAP_KILL: u8 = 5;
 /// UVM's map-external layout where the driver's version is unknown: that of all branches since 550.54.14.
 const UVM_MAP_TAIL: u32 = 9240;
 
@@ -59,13 +62,15 @@ impl Setup {
         };
         let driver = nvml.as_ref().and_then(|n| n.driver.clone()).or_else(loaded_driver);
         let abi = driver.as_deref().map_or_else(Abi::default, Abi::of);
+        let ledger = if abi.is_known() { Source::Ioctl } else { Source::DriverApi };
         let kernel = Kernel::load(&Options {
             ring_bytes: RING_BYTES,
             stacks: self.stacks,
             watch_all: self.matcher.is_some(),
+            hold: hold(),
             uvm_map_tail: driver.as_deref().and_then(ioctl::uvm_map_tail).unwrap_or(UVM_MAP_TAIL),
             hook: self.hook,
-            specs: probe::table().iter().map(probe::Probe::spec).collect(),
+            specs: specs(ledger),
             controls: controls(),
         })?;
         let (uid, gid) = self.owner.as_ref().map_or((None, None), |o| (Some(o.uid), Some(o.gid)));
@@ -73,14 +78,18 @@ impl Setup {
             (Some(uid), Some(gid)) => Writer::create_owned(&self.output, self.force, uid.as_raw(), gid.as_raw())?,
             _ => Writer::create(&self.output, self.force)?,
         };
-        writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone())))?;
+        writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone(), ledger)))?;
         let placer = Placer::new(self.hook);
         let mut session = Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher })?;
         if let Some(problem) = nvml_problem {
             session.notice(problem)?;
         }
-        if driver.is_none() {
-            session.notice("no NVIDIA driver is loaded: its requests cannot be decoded until its version is known")?;
+        if ledger == Source::DriverApi {
+            let version =
+                driver.map_or_else(|| "no NVIDIA driver is loaded".to_owned(), |v| format!("driver {v} is not known"));
+            session.notice(format!(
+                "{version}: bytes are those that API calls ask for, not those that the driver gives"
+            ))?;
         }
         // Most targets share our own libc and dynamic linker: probed now, they need not be held for it.
         session.place(std::process::id(), false)?;
@@ -88,7 +97,7 @@ impl Setup {
         Ok(session)
     }
 
-    fn header(&self, kernel: &Kernel, nvml: Option<&Sampler>, driver: Option<String>) -> Header {
+    fn header(&self, kernel: &Kernel, nvml: Option<&Sampler>, driver: Option<String>, ledger: Source) -> Header {
         let system = uname().ok();
         let text = |part: Option<&std::ffi::OsStr>| part.map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
         Header {
@@ -98,17 +107,36 @@ impl Setup {
             tool: env!("CARGO_PKG_VERSION").to_owned(),
             t: clock::monotonic_ns(),
             unix_ns: clock::unix_ns(),
-            host: text(system.as_ref().map(|s| s.nodename())),
-            kernel: text(system.as_ref().map(|s| s.release())),
+            host: text(system.as_ref().map(nix::sys::utsname::UtsName::nodename)),
+            kernel: text(system.as_ref().map(nix::sys::utsname::UtsName::release)),
             driver,
             gpus: nvml.map(|n| n.gpus.clone()).unwrap_or_default(),
             command: self.command.clone(),
-            ledger: Source::Ioctl,
+            ledger,
             hook: kernel.hook().to_string(),
             probes: kernel.method().to_string(),
             attached: self.command.is_empty(),
         }
     }
+}
+
+/// The kernel side's part of the table. Where API calls are the ledger, those that own bytes bring their stacks.
+fn specs(ledger: Source) -> Vec<Spec> {
+    let stack =
+        |probe: &probe::Probe| if ledger == Source::DriverApi && probe.effect.owns_bytes() { SPEC_STACK } else { 0 };
+    probe::table()
+        .iter()
+        .map(|probe| {
+            let spec = probe.spec();
+            Spec { flags: spec.flags | stack(probe), ..spec }
+        })
+        .collect()
+}
+
+/// Whoever we may send a signal (kill(2)). Others are probed while they run, which the trace says.
+fn hold() -> Hold {
+    let may_any = Rights::read(&Root::default()).is_some_and(|rights| rights.effective >> CAP_KILL & 1 == 1);
+    if may_any { Hold::Anybody } else { Hold::OfUser(geteuid().as_raw()) }
 }
 
 fn controls() -> Vec<(u32, Control)> {

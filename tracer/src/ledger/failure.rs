@@ -27,11 +27,16 @@ struct Pending {
     t: u64,
     api: String,
     requested: Option<u64>,
+    refused: Option<u64>,
     place: Option<Place>,
     result: i64,
+    status: u32,
     stack: Option<u32>,
     out_of_memory: bool,
 }
+
+/// Name of a request of which neither probes nor a stack tell the call.
+const NO_CALL: &str = "request to the driver outside any known call";
 
 /// Collects failures: one an outermost call, however often it retried inside.
 #[derive(Default)]
@@ -42,21 +47,21 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// The driver refused video memory.
-    pub(super) fn request(&mut self, rm: &Rm, alloc: &Alloc, process: usize, place: Place) {
-        let requested = alloc.requested.or(alloc.size);
-        let out_of_memory = matches!(rm.status, NO_MEMORY | INSUFFICIENT_RESOURCES);
+    /// The driver refused video memory, inside `calls`.
+    pub(super) fn request(&mut self, rm: &Rm, calls: &[String], alloc: &Alloc, process: usize, place: Place) {
         let new = Pending {
             outer: rm.outer,
             t: rm.t,
-            api: rm.calls.first().cloned().unwrap_or_else(|| "request to the driver outside any probed call".into()),
-            requested,
+            api: calls.first().map_or(NO_CALL, String::as_str).to_owned(),
+            refused: alloc.requested.or(alloc.size),
             place: Some(place),
-            result: i64::from(rm.status),
+            status: rm.status,
             stack: rm.stack,
-            out_of_memory,
+            out_of_memory: matches!(rm.status, NO_MEMORY | INSUFFICIENT_RESOURCES),
+            ..Pending::default()
         };
-        if rm.calls.is_empty() {
+        // Of a call that is not probed no return will be seen.
+        if rm.outer == 0 {
             self.add(process, new);
         } else {
             self.remember(process, rm.tid, new);
@@ -68,16 +73,16 @@ impl Failures {
         if let (0, Some(free)) = (call.result, call.free) {
             self.readings.insert(process, (call.t, free));
         }
-        if call.result != 0 && (api::find(&call.api).is_some_and(|api| api.allocates)) {
+        if api::is_failure(&call.api, call.result) {
             let new = Pending {
                 outer: call.outer,
                 t: call.t,
                 api: call.api.clone(),
                 requested: call.size,
-                place: None,
                 result: call.result,
                 stack: call.stack,
                 out_of_memory: is_cuda(&call.api) && call.result == CUDA_OUT_OF_MEMORY,
+                ..Pending::default()
             };
             self.remember(process, call.tid, new);
         }
@@ -98,6 +103,8 @@ impl Failures {
             return;
         }
         pending.requested = new.requested.or(pending.requested);
+        pending.refused = pending.refused.max(new.refused);
+        pending.status = if pending.status == 0 { new.status } else { pending.status };
         pending.place = pending.place.or(new.place);
         pending.stack = pending.stack.or(new.stack);
         pending.out_of_memory |= new.out_of_memory;
@@ -110,7 +117,7 @@ impl Failures {
             return;
         }
         let Some(inside) = self.pending.remove(&key) else { return };
-        if call.result != 0 {
+        if api::is_failure(&call.api, call.result) {
             let stack = call.stack.or(inside.stack);
             let (api, result) = (call.api.clone(), call.result);
             self.add(process, Pending { t: call.t, api, result, stack, ..inside });
@@ -118,8 +125,10 @@ impl Failures {
     }
 
     fn add(&mut self, process: usize, p: Pending) {
-        let Pending { t, api, requested, place, result, stack, out_of_memory, .. } = p;
-        let failure = Failure { t, process, api, result, requested, free: None, gpu: None, stack, out_of_memory };
+        let Pending { t, api, refused, place, result, status, stack, out_of_memory, .. } = p;
+        let requested = p.requested.or(refused);
+        let (free, gpu) = (None, None);
+        let failure = Failure { t, process, api, result, status, requested, refused, free, gpu, stack, out_of_memory };
         let reading = self.readings.get(&process).copied();
         self.drafts.push(Draft { failure, place, reading });
     }

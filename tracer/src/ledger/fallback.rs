@@ -4,36 +4,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Death;
 use super::rows::{Event, Place, RowId, Rows, Table};
-use super::{Death, Kind, api};
+use crate::probe::{self, Effect, Lib};
 use crate::trace::record::Call;
-
-/// How a call gives memory back: beginning of its name, and what names the memory.
-const FREES: &[(&str, Named)] = &[
-    ("cuArrayDestroy", Named::Handle),
-    ("cuMemFree", Named::Address),
-    ("cuMipmappedArrayDestroy", Named::Handle),
-    ("cudaFree", Named::Address),
-    ("cudaFreeArray", Named::Handle),
-    ("cudaFreeMipmappedArray", Named::Handle),
-];
-
-/// Calls after which the process has one context fewer.
-const RELEASES: &[&str] = &["cuCtxDestroy", "cuDevicePrimaryCtxRelease"];
-/// Calls after which it has none on a device.
-const RESETS: &[&str] = &["cuDevicePrimaryCtxReset", "cudaDeviceReset"];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    Address,
-    Handle,
-}
 
 /// What a row is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Address(u64),
     Handle(u64),
+}
+
+impl Key {
+    fn of(call: &Call) -> Option<Self> {
+        call.address.map(Self::Address).or(call.handle.map(Self::Handle))
+    }
 }
 
 /// A `cuMemCreate` handle: physical memory stays while it is held or mapped.
@@ -63,32 +49,22 @@ pub(super) struct Fallback {
 impl Fallback {
     /// A successful call. Nested calls come innermost first, so the outer form of one already seen changes nothing.
     pub(super) fn call(&mut self, call: &Call, event: &Event<'_>, rows: &mut Rows) {
-        if call.result != 0 {
-            return;
-        }
-        let name = call.api.as_str();
-        let starts = |beginning: &&str| name.starts_with(*beginning);
+        let Some(probe) = probe::by_symbol(&call.api).filter(|_| call.result == 0) else { return };
         let process = self.processes.entry(event.process).or_default();
-        if RESETS.iter().any(starts) {
-            process.contexts = 0;
-            process.clear(event, rows);
-        } else if RELEASES.iter().any(starts) {
-            process.contexts = process.contexts.saturating_sub(1);
-            if process.contexts == 0 {
-                process.clear(event, rows);
+        match probe.effect {
+            Effect::ContextEnd => process.leave(probe.symbol, event, rows),
+            // The runtime's call the driver's.
+            Effect::Context if probe.library == Lib::Cuda => process.contexts += 1,
+            Effect::Import if probe.library == Lib::Cuda => {
+                rows.born(Table::Imports, event.process, 0, Place::Process, event);
             }
-        } else if api::makes_context(name) {
-            process.contexts += 1;
-        } else if name.starts_with("cuMemRelease") || name.starts_with("cuMemRetainAllocationHandle") {
-            process.hold(call, name.starts_with("cuMemRetain"), event, rows);
-        } else if name.starts_with("cuMemMap") || name.starts_with("cuMemUnmap") {
-            process.map(call, name.starts_with("cuMemMap"), event, rows);
-        } else if name.starts_with("cuIpcOpenMemHandle") || name.starts_with("cuMemImportFromShareableHandle") {
-            rows.born(Table::Imports, event.process, 0, Place::Process, event);
-        } else if let Some((_, named)) = FREES.iter().rfind(|(beginning, _)| name.starts_with(beginning)) {
-            process.free(call, *named, event, rows);
-        } else if let Some(kind) = owning(name) {
-            self.unsized_calls += u64::from(!process.alloc(call, kind, event, rows));
+            Effect::Retain | Effect::Release => process.hold(call, probe.effect == Effect::Retain, event, rows),
+            Effect::Map | Effect::Unmap => process.map(call, probe.effect == Effect::Map, event, rows),
+            Effect::Free | Effect::Subfree | Effect::HostFree => process.free(call, event, rows),
+            Effect::Physical | Effect::Create | Effect::Suballocate | Effect::Host => {
+                self.unsized_calls += u64::from(!process.alloc(call, probe.effect, event, rows));
+            }
+            _ => {}
         }
     }
 
@@ -100,31 +76,26 @@ impl Fallback {
     }
 }
 
-/// What a call allocates, if it allocates physical memory at once.
-fn owning(name: &str) -> Option<Kind> {
-    if name.contains("Managed") || name.starts_with("cuMemPool") || name.starts_with("cudaMemPool") {
-        return None;
-    }
-    let kind = api::find(name).filter(|api| api.allocates)?.kind?;
-    matches!(kind, Kind::CudaMalloc | Kind::Vmm | Kind::Pool | Kind::Host).then_some(kind)
-}
-
 impl Process {
+    /// A context was reset, or one reference to it given up.
+    fn leave(&mut self, symbol: &str, event: &Event<'_>, rows: &mut Rows) {
+        let is_reset = symbol.contains("Reset") || symbol == "cudaThreadExit";
+        self.contexts = if is_reset { 0 } else { self.contexts.saturating_sub(1) };
+        if self.contexts == 0 {
+            self.clear(event, rows);
+        }
+    }
+
     /// False when the size is not known.
-    fn alloc(&mut self, call: &Call, kind: Kind, event: &Event<'_>, rows: &mut Rows) -> bool {
-        let key = match (call.address, call.handle) {
-            (Some(address), _) => Key::Address(address),
-            (None, Some(handle)) => Key::Handle(handle),
-            (None, None) => return false,
-        };
-        let Some(bytes) = call.size else { return false };
+    fn alloc(&mut self, call: &Call, effect: Effect, event: &Event<'_>, rows: &mut Rows) -> bool {
+        let (Some(key), Some(bytes)) = (Key::of(call), call.size) else { return false };
         if self.rows.contains_key(&key) {
             return true;
         }
-        let table = if kind == Kind::Host { Table::Host } else { Table::Gpu };
+        let table = if effect == Effect::Host { Table::Host } else { Table::Gpu };
         let row = rows.born(table, event.process, bytes, Place::Process, event);
-        match (kind, key) {
-            (Kind::Vmm, Key::Handle(handle)) => {
+        match (effect, key) {
+            (Effect::Create, Key::Handle(handle)) => {
                 self.vmm.insert(handle, Vmm { row, references: 1 });
             }
             _ => {
@@ -134,12 +105,8 @@ impl Process {
         true
     }
 
-    fn free(&mut self, call: &Call, named: Named, event: &Event<'_>, rows: &mut Rows) {
-        let key = match named {
-            Named::Address => call.address.map(Key::Address),
-            Named::Handle => call.handle.map(Key::Handle),
-        };
-        if let Some(row) = key.and_then(|key| self.rows.remove(&key)) {
+    fn free(&mut self, call: &Call, event: &Event<'_>, rows: &mut Rows) {
+        if let Some(row) = Key::of(call).and_then(|key| self.rows.remove(&key)) {
             rows.died(row, event.t, event.death);
         }
     }

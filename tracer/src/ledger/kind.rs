@@ -1,16 +1,17 @@
 //! What memory is for, and why we think so.
 //!
-//! Evidence comes from the names of the API calls around a request. Where none decides (a kernel launch, a library's
-//! set-up), structure does: what was freed just before, what else the thread made around it. Seen on an H200, driver 580:
-//! a launch that needs more local memory frees the old pool and makes a larger one; a stream's first use makes some thirty
-//! smallest objects within milliseconds, for its channels; a captured launch may need one for its graph; code comes in
-//! smallest objects, one or two a launch.
+//! Evidence comes from the names of the API calls around a request, probed or read off its stack. Where none decides (a
+//! kernel launch, a library's set-up), structure does: what was freed just before, what else the thread made around it.
+//! Seen on an H200, driver 580: a launch that needs more local memory frees the old pool and makes a larger one; a stream's
+//! first use makes some thirty smallest objects within milliseconds and from one place, for its channels; a captured
+//! launch may need one for its graph; code comes in smallest objects, one or two a launch.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::rows::{Place, Row};
 use super::{Allocation, Kind, Owner, ProcessInfo, api};
+use crate::probe::Effect;
 
 /// A larger pool follows the old one's free within this time, nanoseconds.
 const REPLACED_WITHIN: u64 = 50_000_000;
@@ -69,7 +70,8 @@ type FirstCalls = BTreeMap<(usize, Place), (u32, u64)>;
 fn first_calls(rows: &[Row], processes: &[ProcessInfo]) -> FirstCalls {
     let mut first = FirstCalls::new();
     let attached = |row: &Row| processes.get(row.allocation.process).is_some_and(|p| p.attached);
-    for row in rows.iter().filter(|row| !row.allocation.calls.is_empty() && !attached(row)) {
+    // Calls read off a stack have no entry time to tell them apart by.
+    for row in rows.iter().filter(|row| row.outer != 0 && !attached(row)) {
         let key = (row.allocation.process, row.place);
         first.entry(key).or_insert((row.allocation.tid, row.outer));
     }
@@ -82,7 +84,6 @@ fn by_call(row: &Row, first: &FirstCalls) -> Option<(Kind, &'static str)> {
     if allocation.calls.iter().any(|name| api::makes_context(name)) {
         return Some((Kind::Context, "inside context creation"));
     }
-    let told = allocation.calls.iter().rev().find_map(|name| Some((name, api::find(name)?)));
     // Some runtimes create the context through private driver entry points. Its objects then stand directly inside the
     // first runtime call, where an allocation proper stands inside the driver call nested in it.
     let innermost_is_runtime = allocation.calls.last().is_some_and(|name| api::is_runtime(name));
@@ -90,7 +91,18 @@ fn by_call(row: &Row, first: &FirstCalls) -> Option<(Kind, &'static str)> {
     if innermost_is_runtime && is_first {
         return Some((Kind::Context, "directly inside the process's first runtime call"));
     }
-    told.and_then(|(_, api)| Some((api.kind?, api.evidence)))
+    allocation.calls.iter().rev().find_map(|name| match api::effect(name) {
+        Some(Effect::Limit) => by_limit(row.limit?),
+        _ => api::kind(name),
+    })
+}
+
+/// What a change of a limit makes (`CUlimit`, `cuda.h`): 0 is the stack of each thread, the others size heaps and FIFOs.
+fn by_limit(limit: u64) -> Option<(Kind, &'static str)> {
+    Some(match limit {
+        0 => (Kind::LocalMemory, "inside a change of the stack limit"),
+        _ => (Kind::Context, "inside a change of a heap's or FIFO's limit"),
+    })
 }
 
 fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) -> Option<(Kind, &'static str)> {
@@ -103,8 +115,8 @@ fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) 
         Some((Kind::Channel, "in a burst of smallest objects, as a stream's first use makes"))
     } else if is_small && row.capture {
         Some((Kind::GraphExec, "a smallest object made while its thread captured a graph"))
-    } else if is_small && allocation.calls.is_empty() {
-        Some((Kind::Module, "a smallest object outside any probed call, as a launch makes for code"))
+    } else if is_small && is_launch(allocation) {
+        Some((Kind::Module, "a smallest object at a launch or outside any known call, as is made for code"))
     } else if is_small {
         Some((Kind::Module, "a smallest object inside a call that allocates nothing itself"))
     } else {
@@ -122,21 +134,29 @@ fn smallest(rows: &[Row]) -> HashMap<usize, u64> {
     smallest
 }
 
-/// Which rows are part of a burst: smallest objects outside any call, close together on one thread.
+/// True for what is made at a kernel launch, or outside any known call: there launches may be.
+fn is_launch(allocation: &Allocation) -> bool {
+    allocation.calls.last().is_none_or(|name| api::is_kernel_launch(name))
+}
+
+/// Which rows are part of a burst: smallest objects at launches, close together on one thread and, where stacks tell, from
+/// one place.
 fn bursts(rows: &[Row], smallest: &HashMap<usize, u64>) -> Vec<bool> {
-    let mut threads: HashMap<(usize, u32), Vec<usize>> = HashMap::new();
+    let mut places: HashMap<(usize, u32, Option<u32>), Vec<usize>> = HashMap::new();
     for (i, Row { allocation, .. }) in rows.iter().enumerate() {
-        if allocation.calls.is_empty() && smallest.get(&allocation.process) == Some(&allocation.bytes) {
-            threads.entry((allocation.process, allocation.tid)).or_default().push(i);
+        if is_launch(allocation) && smallest.get(&allocation.process) == Some(&allocation.bytes) {
+            places.entry((allocation.process, allocation.tid, allocation.stack)).or_default().push(i);
         }
     }
     let mut burst = vec![false; rows.len()];
-    for members in threads.values() {
+    for ((.., stack), members) in &places {
         let close = |a: &usize, b: &usize| rows[*b].allocation.born - rows[*a].allocation.born <= BURST_GAP;
-        for group in members.chunk_by(close).filter(|group| group.len() >= BURST) {
-            for &i in group {
-                burst[i] = true;
-            }
+        let groups = members.chunk_by(close).filter(|group| group.len() >= BURST);
+        // A place in the driver that made one burst makes nothing else, however slowly.
+        let all = stack.is_some() && groups.clone().next().is_some();
+        let found: Vec<&[usize]> = if all { vec![members] } else { groups.collect() };
+        for &i in found.into_iter().flatten() {
+            burst[i] = true;
         }
     }
     burst

@@ -129,10 +129,10 @@ impl Piece {
                     *import = None;
                 }
             }
+            // Kept alive, and charged to nobody, until the file is closed or what is in it imported.
             Holder::File { .. } => {
-                let shared = self.holders.iter().any(|h| matches!(h, Holder::Handle { .. }));
                 if let Some(row) = self.row.take() {
-                    rows.died(row, event.t, if shared { Death::Transferred } else { event.death });
+                    rows.died(row, event.t, Death::Transferred);
                 }
             }
         }

@@ -17,16 +17,21 @@ pub mod model;
 mod objects;
 mod processes;
 pub mod query;
+mod requests;
 mod rows;
 mod samples;
+mod witness;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-pub use model::{Allocation, Book, Death, Failure, GpuRef, Kind, Owner, ProcessInfo, Sample};
+pub use model::{
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
+};
 pub use query::{At, Peak, Timeline, Totals};
 
-use crate::trace::record::{Call, Frame, Header, Nvml, Op, Record, Rm, Source, Stack};
+use crate::probe::Effect;
+use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
 use crate::trace::{Error, Reader};
 use rows::{Event, Place, Row, Rows};
 
@@ -41,7 +46,9 @@ pub struct Ledger {
     gpus: gpus::Gpus,
     failures: failure::Failures,
     channels: kind::Channels,
+    requests: requests::Requests,
     unknown_frees: samples::UnknownFrees,
+    witness: witness::Witness,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
 }
@@ -68,6 +75,7 @@ impl Ledger {
             Record::Stack(stack) => self.stack(stack),
             Record::Rm(rm) => self.rm(&rm),
             Record::Call(call) => self.call(&call),
+            Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
                 for listed in &nvml.processes {
@@ -158,17 +166,19 @@ impl Ledger {
             return;
         }
         let process = self.processes.of(rm.pid, rm.t);
+        self.requests.add(process, rm);
+        let calls = self.requests.calls(rm, &self.book);
         if rm.status != 0 {
             if let Op::Alloc(alloc) = &rm.op
                 && alloc.class == objects::CLASS_MEMORY_LOCAL_USER
             {
                 let place = self.objects.place(alloc.client, alloc.parent);
-                self.failures.request(rm, alloc, process, place);
+                self.failures.request(rm, &calls, alloc, process, place);
             }
             return;
         }
         let (t, death) = self.event_time(process, rm.t);
-        let event = Event { t, process, tid: rm.tid, calls: &rm.calls, outer: rm.outer, stack: rm.stack, death };
+        let event = Event { t, process, tid: rm.tid, calls: &calls, outer: rm.outer, stack: rm.stack, death };
         self.apply(&rm.op, &event);
     }
 
@@ -193,7 +203,11 @@ impl Ledger {
             Op::Import { client, parent, object, file, index } => {
                 objects.import((client, object), parent, file, index, event, rows);
             }
-            Op::Close { file } => objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows),
+            Op::Close { file } => {
+                objects.close(file, &Event { death: Death::Reclaimed, ..*event }, rows);
+                // What went through it before tracing began is gone too.
+                self.unknown_frees.entry(event.process).or_default().push(event.t);
+            }
             Op::RegisterVaspace { ref uuid, client, vaspace } => {
                 self.gpus.registered(objects.place(client, vaspace), client, uuid.clone());
             }
@@ -203,18 +217,28 @@ impl Ledger {
         }
     }
 
+    fn log(&mut self, log: Log) {
+        self.seen(log.t);
+        let Log { t, pid, fd, text } = log;
+        let process = self.processes.at(pid, t).unwrap_or_else(|| self.processes.of(pid, t));
+        self.book.logs.push(LogLine { t, process, fd, text });
+    }
+
     fn call(&mut self, call: &Call) {
         self.seen(call.t);
         let process = self.processes.of(call.pid, call.start.min(call.t));
         self.failures.call(call, process);
-        if let (0, Some(begins)) = (call.result, api::capture(&call.api)) {
-            let thread = (process, call.tid);
-            let capturing = &mut self.rows.capturing;
-            if begins {
-                capturing.insert(thread)
-            } else {
-                capturing.remove(&thread)
-            };
+        self.witness.call(call, process, &mut self.book);
+        let thread = (process, call.tid);
+        match (api::effect(&call.api), call.result) {
+            (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
+            (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
+            (Some(Effect::Limit), _) => {
+                if let Some(&limit) = call.more.get("limit") {
+                    self.rows.limited(process, call.tid, call.outer, call.start, limit);
+                }
+            }
+            _ => {}
         }
         if self.book.header.ledger == Source::DriverApi {
             let (t, _) = self.event_time(process, call.t);
@@ -244,19 +268,24 @@ impl Ledger {
             let count = self.fallback.unsized_calls;
             self.lost("unsized_allocation".to_owned(), count);
         }
+        std::mem::take(&mut self.witness).finish(&mut self.book);
         let mut rows = std::mem::take(&mut self.rows);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);
         kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
         self.arrange(&rows);
-        let Self { mut book, gpus, processes, nvml, .. } = self;
+        if let Some(text) = self.requests.notice() {
+            self.notice(text);
+        }
+        let Self { mut book, gpus, processes, nvml, requests, .. } = self;
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
         };
         (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
         let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
-        book.samples = samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, by_uuid);
+        book.samples =
+            samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
         book.allocations.sort_by_key(|a| a.born);
         let used = used(&book.allocations);
         book.failures = self.failures.finish(&nvml, |failed, process| {

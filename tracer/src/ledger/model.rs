@@ -32,6 +32,14 @@ pub struct Book {
     pub frames: Vec<Frame>,
     /// Probed libraries.
     pub libraries: Vec<Library>,
+    /// Lines that processes wrote, in order.
+    pub logs: Vec<LogLine>,
+    /// Free memory as processes read it themselves, in order.
+    pub readings: Vec<Reading>,
+    /// Initialisations of NCCL communicators, in order of their return.
+    pub communicators: Vec<Communicator>,
+    /// Captures of streams into graphs, in order of their end.
+    pub captures: Vec<Capture>,
     /// Losses summed by reason.
     pub losses: BTreeMap<String, u64>,
     /// Degradations, in order, without repeats.
@@ -76,6 +84,72 @@ pub struct ProcessInfo {
     pub exit_signal: Option<i32>,
     /// True when it ran before tracing began.
     pub attached: bool,
+    /// Environment variables that the trace kept, `NAME=value`; a fork's are its parent's.
+    pub env: Vec<String>,
+}
+
+/// A line that a process wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// When.
+    pub t: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// File descriptor.
+    pub fd: u32,
+    /// The line.
+    pub text: String,
+}
+
+/// What a process read of its GPU's memory (`cudaMemGetInfo`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// When the call returned.
+    pub t: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Free bytes.
+    pub free: u64,
+    /// Total bytes, where it read them.
+    pub total: Option<u64>,
+    /// Stack number.
+    pub stack: Option<u32>,
+}
+
+/// A call that makes an NCCL communicator: a window in time, and evidence of the process's rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// When it was entered.
+    pub start: u64,
+    /// When it returned.
+    pub end: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Thread.
+    pub tid: u32,
+    /// Function.
+    pub api: String,
+    /// Result (`ncclResult_t`, 0 = success).
+    pub result: i64,
+    /// First eight bytes of the unique id: the same in all members. `None` where the call takes none.
+    pub id: Option<u64>,
+    /// Size of the communicator.
+    pub size: Option<u32>,
+    /// Rank in it.
+    pub rank: Option<u32>,
+}
+
+/// A stretch of time in which a thread captured a stream into a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// When it had begun.
+    pub start: u64,
+    /// When it ended; [`u64::MAX`] if it was not seen to.
+    pub end: u64,
+    /// Index into [`Book::processes`].
+    pub process: usize,
+    /// Thread.
+    pub tid: u32,
 }
 
 /// A piece of physical memory while one process owned it.
@@ -120,7 +194,7 @@ pub enum Death {
     Freed,
     /// The driver took it back when the process exited or closed its driver file.
     Reclaimed,
-    /// Another process that had it mapped became its owner.
+    /// Another process that had it mapped became its owner, or a file that it was exported to.
     Transferred,
     /// Memory from before tracing began shrank, by NVML's figure.
     Adjusted,
@@ -168,12 +242,16 @@ pub struct Failure {
     pub t: u64,
     /// Index into [`Book::processes`].
     pub process: usize,
-    /// Outermost API call; `kernel launch` style text when none was probed.
+    /// Outermost API call, probed or read off the stack; a few words where neither tells.
     pub api: String,
-    /// Result code of `api`, or the driver status.
+    /// Result code of `api`; 0 where its return was not seen.
     pub result: i64,
-    /// Bytes asked for, where known.
+    /// Status (`NV_STATUS`) of the driver request that failed inside; 0 without one.
+    pub status: u32,
+    /// Bytes that the call asked for or, where that is not known, the request inside.
     pub requested: Option<u64>,
+    /// Bytes that the driver refused: a pool asks for more than the call that made it grow.
+    pub refused: Option<u64>,
     /// Free bytes on that GPU: NVML's sample nearest in time, or the target's own reading.
     pub free: Option<u64>,
     /// Index into [`Book::gpus`], if known.

@@ -54,12 +54,14 @@ impl Processes {
                 self.runs(index, image);
             }
             Step::Forked { parent } => {
-                let command = self.newest.get(&parent).map(|&i| self.list[i].command.clone());
+                let parents = self.newest.get(&parent).map(|&i| &self.list[i]);
+                let (command, env) = parents.map(|p| (p.command.clone(), p.env.clone())).unwrap_or_default();
                 let index = self.living(pid, t);
                 let process = &mut self.list[index];
                 process.parent = Some(parent);
                 if process.command.is_empty() {
-                    process.command = command.unwrap_or_default();
+                    process.command = command;
+                    process.env = env;
                 }
             }
             Step::Title { title } => {
@@ -82,6 +84,7 @@ impl Processes {
         let process = &mut self.list[index];
         process.parent = Some(image.parent);
         process.command = image.argv;
+        process.env = image.env;
         process.title.clear();
     }
 }

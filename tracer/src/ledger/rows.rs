@@ -21,8 +21,10 @@ pub(super) enum Place {
 pub(super) struct Row {
     pub(super) allocation: Allocation,
     pub(super) place: Place,
-    /// Entry time of the outermost API call, 0 without one.
+    /// Entry time of the outermost probed API call, 0 without one.
     pub(super) outer: u64,
+    /// The limit (`CUlimit`) that the call around it changed.
+    pub(super) limit: Option<u64>,
     /// The thread was capturing a stream.
     pub(super) capture: bool,
 }
@@ -63,7 +65,7 @@ pub(super) struct Rows {
     pub(super) imports: Vec<Row>,
     /// Threads that are capturing a stream into a graph.
     pub(super) capturing: HashSet<(usize, u32)>,
-    /// Rows made inside the API call that each thread is in, waiting for its stack.
+    /// Rows made inside the API call that each thread is in, waiting for what its return tells.
     open: HashMap<(usize, u32), (u64, Vec<RowId>)>,
 }
 
@@ -102,9 +104,9 @@ impl Rows {
         };
         let capture = !self.capturing.is_empty() && self.capturing.contains(&(event.process, event.tid));
         let rows = self.table(table);
-        rows.push(Row { allocation, place, outer: event.outer, capture });
+        rows.push(Row { allocation, place, outer: event.outer, limit: None, capture });
         let id = RowId { table, index: rows.len() - 1 };
-        if event.stack.is_none() && event.outer != 0 {
+        if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
             if open.0 != event.outer {
                 *open = (event.outer, Vec::new());
@@ -122,14 +124,27 @@ impl Rows {
         }
     }
 
-    /// The outermost API call of a thread returned: its stack is that of the rows made inside.
+    /// A call that changed a limit returned: rows made since `start`, inside the outermost call of `outer`, are for that.
+    pub(super) fn limited(&mut self, process: usize, tid: u32, outer: u64, start: u64, limit: u64) {
+        let Some((open, ids)) = self.open.get(&(process, tid)) else { return };
+        let made = if *open == outer { ids.clone() } else { Vec::new() };
+        for id in made {
+            let row = self.get(id);
+            if row.allocation.born >= start {
+                row.limit = Some(limit);
+            }
+        }
+    }
+
+    /// The outermost API call of a thread returned: rows made inside without a stack of their own get its.
     pub(super) fn returned(&mut self, process: usize, tid: u32, outer: u64, stack: Option<u32>) {
         let std::collections::hash_map::Entry::Occupied(open) = self.open.entry((process, tid)) else { return };
         if open.get().0 != outer {
             return;
         }
         for id in open.remove().1 {
-            self.get(id).allocation.stack = stack;
+            let own = &mut self.get(id).allocation.stack;
+            *own = own.or(stack);
         }
     }
 }

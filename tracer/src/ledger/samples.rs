@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::processes::Processes;
 use super::query::Timeline;
+use super::requests::{Requests, SHORT};
 use super::{Allocation, Death, GpuRef, Kind, Owner, ProcessInfo, Sample};
 use crate::trace::record::Nvml;
 
-/// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds: an ioctl is
-/// recorded when it returns, after the driver has changed its books.
-const QUIET: u64 = 10_000_000;
+/// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds, and no longer
+/// request was in flight: an ioctl is recorded when it returns, after the driver has changed its books.
+const QUIET: u64 = SHORT;
 
 /// What a process, on a GPU, was seen to hold.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +68,7 @@ pub(super) fn compare(
     nvml: &[Nvml],
     processes: &Processes,
     frees: &UnknownFrees,
+    requests: &Requests,
     gpu: impl Fn(&str) -> Option<usize>,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -78,7 +80,8 @@ pub(super) fn compare(
         let is_quiet = |r: &Reading| {
             let (from, to) = (r.begin.saturating_sub(QUIET), r.t.saturating_add(QUIET));
             let free = frees.partition_point(|&t| t < from);
-            !timeline.changes(from, to) && frees.get(free).is_none_or(|&t| t > to)
+            let changes = timeline.changes(from, to) || frees.get(free).is_some_and(|&t| t <= to);
+            !changes && !requests.in_flight(process, from, to)
         };
         let readings: Vec<(Reading, bool)> = readings.into_iter().map(|r| (r, is_quiet(&r))).collect();
         let info = &processes.list[process];

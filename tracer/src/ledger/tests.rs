@@ -19,6 +19,9 @@ struct Trace {
     t: u64,
     calls: Vec<String>,
     outer: u64,
+    stack: Option<u32>,
+    frames: u32,
+    stacks: u32,
 }
 
 impl Trace {
@@ -29,7 +32,8 @@ impl Trace {
     fn with(ledger: Source) -> Self {
         let gpu = |index: u32| Gpu { index, uuid: UUID[index as usize].into(), ..Gpu::default() };
         let header = Header { ledger, gpus: vec![gpu(0), gpu(1)], ..Header::default() };
-        let mut trace = Self { ledger: Ledger::new(), t: 1_000_000, calls: Vec::new(), outer: 0 };
+        let (calls, stack) = (Vec::new(), None);
+        let mut trace = Self { ledger: Ledger::new(), t: 1_000_000, calls, outer: 0, stack, frames: 0, stacks: 0 };
         trace.ledger.push(Record::Header(header));
         trace
     }
@@ -46,9 +50,22 @@ impl Trace {
         self
     }
 
+    /// A new stack of `(function, module)`, outermost first: that of requests until the next.
+    fn stack(&mut self, frames: &[(&str, &str)]) {
+        let numbers = self.frames..self.frames + frames.len() as u32;
+        for (id, (function, module)) in numbers.clone().zip(frames) {
+            let (function, module) = ((*function).into(), format!("/usr/lib/{module}"));
+            self.push(Record::Frame(Frame { id, function, module, ..Frame::default() }));
+        }
+        self.push(Record::Stack(Stack { id: self.stacks, frames: numbers.collect() }));
+        self.stack = Some(self.stacks);
+        self.frames += frames.len() as u32;
+        self.stacks += 1;
+    }
+
     fn rm(&mut self, pid: u32, status: u32, op: Op) {
-        let (t, calls, outer) = (self.t, self.calls.clone(), self.outer);
-        self.push(Record::Rm(Rm { t, pid, tid: pid, status, calls, outer, op, ..Rm::default() }));
+        let (t, calls, outer, stack) = (self.t, self.calls.clone(), self.outer, self.stack);
+        self.push(Record::Rm(Rm { t, pid, tid: pid, status, calls, outer, stack, op, ..Rm::default() }));
     }
 
     fn step(&mut self, pid: u32, step: Step) {

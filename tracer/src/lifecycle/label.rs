@@ -11,9 +11,14 @@ const TITLE: usize = 40;
 /// an interpreter, the script or module it runs are kept.
 #[must_use]
 pub fn process_label(process: &ProcessInfo, life: u32) -> String {
-    let pid = if life > 1 { format!("{}#{life}", process.pid) } else { process.pid.to_string() };
+    let pid = pid_label(process, life);
     let title = short_title(process);
     if title.is_empty() { pid } else { format!("{pid} {title}") }
+}
+
+/// `pid`, with `#life` when this is not the pid's first process.
+pub(super) fn pid_label(process: &ProcessInfo, life: u32) -> String {
+    if life > 1 { format!("{}#{life}", process.pid) } else { process.pid.to_string() }
 }
 
 fn short_title(process: &ProcessInfo) -> String {

@@ -8,11 +8,32 @@ use std::collections::HashMap;
 
 use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
 
+mod attribute;
 mod axis;
+mod evidence;
+mod group;
 mod label;
+pub mod logs;
+mod memory;
+mod phase;
+mod rank;
+mod rules;
+mod select;
+mod stacks;
+mod state;
+mod windows;
 
+use attribute::{Attribution, Mark};
 pub use axis::Axis;
+pub use evidence::{Decided, Evidence};
+pub use group::Group;
 pub use label::{gpu_label, kind_name, process_label};
+pub use memory::{Printed, printed};
+pub use phase::{PHASES, root};
+use rank::Ranks;
+pub use rank::{Rank, RankEvidence};
+pub use rules::{Covers, Range, Role, Rule, Rules, RulesError, Version};
+pub use select::{Selection, select, versions_beside};
 
 /// The cell of what no rule explains.
 pub const UNATTRIBUTED: &str = "unattributed";
@@ -20,6 +41,8 @@ pub const UNATTRIBUTED: &str = "unattributed";
 pub const NO_STACK: &str = "[no stack]";
 /// The cell of memory that came outside every probed API call.
 pub const NO_API: &str = "[no API call]";
+/// Owner that the ledger gives where it knows none.
+const UNKNOWN: &str = "unknown";
 
 /// Names met in the ledger, numbered in order of appearance.
 #[derive(Debug, Default)]
@@ -49,22 +72,40 @@ impl<'b> Names<'b> {
 #[derive(Debug)]
 pub struct Axes<'b> {
     book: &'b Book,
+    rules: &'b Rules,
+    attribution: Attribution<'b>,
+    /// What was decided for each of [`Book::allocations`].
+    marks: Vec<Mark>,
+    ranks: Ranks,
     /// Label of each of [`Book::processes`].
     processes: Vec<String>,
+    /// Owners: those of the rules, then the ledger's own.
     owners: Names<'b>,
     apis: Names<'b>,
 }
 
 impl<'b> Axes<'b> {
-    /// Reads what the axes need from `book`.
+    /// Reads what the axes need from `book`, by the standard rules.
     #[must_use]
     pub fn new(book: &'b Book) -> Self {
+        Self::with_rules(book, Rules::standard())
+    }
+
+    /// The same by `rules`.
+    #[must_use]
+    pub fn with_rules(book: &'b Book, rules: &'b Rules) -> Self {
         let (mut owners, mut apis) = (Names::default(), Names::default());
+        rules.owners().iter().for_each(|owner| owners.add(owner));
         for row in book.allocations.iter().chain(&book.host).chain(&book.imports) {
-            owners.add(&row.owner.0);
+            if row.owner.0 != UNKNOWN {
+                owners.add(&row.owner.0);
+            }
             apis.add(outermost_call(row));
         }
-        Self { book, processes: process_labels(book), owners, apis }
+        let attribution = Attribution::new(book, rules);
+        let marks = attribution.of_rows(&book.allocations);
+        let ranks = Ranks::new(book, rules, &attribution);
+        Self { book, rules, attribution, marks, ranks, processes: process_labels(book), owners, apis }
     }
 
     /// The book the axes were made for.
@@ -73,15 +114,28 @@ impl<'b> Axes<'b> {
         self.book
     }
 
+    /// The rules by which they were made.
+    #[must_use]
+    pub fn rules(&self) -> &'b Rules {
+        self.rules
+    }
+
     /// Cell of `row` on `axis`.
     #[must_use]
     pub fn cell(&self, axis: Axis, row: &Allocation) -> u32 {
         match axis {
-            // No rule names a phase or role yet: one cell each.
-            Axis::Phase | Axis::Role => 0,
-            Axis::Rank | Axis::Process => row.process as u32,
+            Axis::Phase => {
+                let unattributed = self.rules.phases().len() as u32;
+                self.mark(row).phase.map_or(unattributed, |verdict| u32::from(verdict.cell))
+            }
+            Axis::Rank => self.ranks.place.get(row.process).copied().unwrap_or(u32::MAX),
+            Axis::Role => self.mark(row).role.map_or(self.role(row.process), |verdict| verdict.cell) as u32,
+            Axis::Process => row.process as u32,
             Axis::Kind => row.kind as u32,
-            Axis::Owner => self.owners.number(&row.owner.0),
+            Axis::Owner => match self.mark(row).owner {
+                Some(verdict) => u32::from(verdict.cell),
+                None => self.owners.number(&row.owner.0),
+            },
             Axis::Device => row.gpu as u32,
             Axis::Stack => row.stack.map_or(0, |stack| stack.saturating_add(1)),
             Axis::Api => self.apis.number(outermost_call(row)),
@@ -92,9 +146,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn label(&self, axis: Axis, cell: u32) -> Cow<'_, str> {
         match axis {
-            Axis::Phase => UNATTRIBUTED.into(),
-            Axis::Role => self.role(cell as usize).into(),
-            Axis::Rank | Axis::Process => self.rank(cell as usize).into(),
+            Axis::Phase => self.phase(Some(cell)).into(),
+            Axis::Role => Role::ALL.iter().find(|role| **role as u32 == cell).map_or(UNATTRIBUTED, |r| r.name()).into(),
+            Axis::Rank => {
+                self.ranks.order.get(cell as usize).map_or(UNATTRIBUTED, |process| self.rank(*process)).into()
+            }
+            Axis::Process => self.processes.get(cell as usize).map_or(UNATTRIBUTED, String::as_str).into(),
             Axis::Kind => {
                 KINDS.iter().find(|kind| **kind as u32 == cell).map_or(UNATTRIBUTED, |k| kind_name(*k)).into()
             }
@@ -117,19 +174,44 @@ impl<'b> Axes<'b> {
     /// Rank label of a process.
     #[must_use]
     pub fn rank(&self, process: usize) -> &str {
-        self.processes.get(process).map_or(UNATTRIBUTED, String::as_str)
+        self.ranks.ranks.get(process).map_or(UNATTRIBUTED, |rank| rank.label.as_str())
     }
 
-    /// Role of a process.
+    /// Rank of each process, with its evidence.
     #[must_use]
-    pub fn role(&self, _process: usize) -> &'static str {
-        "other"
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks.ranks
+    }
+
+    /// Role of a process: that of its memory whose stack tells no other.
+    #[must_use]
+    pub fn role(&self, process: usize) -> Role {
+        self.ranks.roles.get(process).copied().unwrap_or(Role::Other)
+    }
+
+    /// Communicators across processes.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        group::groups(self.book, &self.ranks.ranks)
     }
 
     /// Phase in which a call failed.
     #[must_use]
-    pub fn failure_phase(&self, _failure: &Failure) -> &'static str {
-        UNATTRIBUTED
+    pub fn failure_phase(&self, failure: &Failure) -> &str {
+        self.phase(self.attribution.of_failure(failure).map(u32::from))
+    }
+
+    /// True when a phase is known of some memory beside contexts, which every CUDA program has.
+    #[must_use]
+    pub fn has_phases(&self) -> bool {
+        let is_telling = |phase: &u16| self.rules.phases()[usize::from(*phase)] != "cuda_context";
+        self.marks.iter().filter_map(|mark| mark.phase.map(|verdict| verdict.cell)).any(|phase| is_telling(&phase))
+    }
+
+    /// What decided how much, on each axis.
+    #[must_use]
+    pub fn decided(&self) -> Vec<Decided> {
+        evidence::decided(self)
     }
 
     /// Label of a GPU.
@@ -137,6 +219,25 @@ impl<'b> Axes<'b> {
     pub fn gpu(&self, gpu: usize) -> String {
         self.book.gpus.get(gpu).map_or_else(|| gpu_label(&GpuRef::default()), gpu_label)
     }
+
+    fn phase(&self, cell: Option<u32>) -> &str {
+        cell.and_then(|cell| self.rules.phases().get(cell as usize)).map_or(UNATTRIBUTED, String::as_str)
+    }
+
+    /// What was decided for a row, worked out anew for one of another table.
+    fn mark(&self, row: &Allocation) -> Mark {
+        match position(&self.book.allocations, row) {
+            Some(at) => self.marks[at],
+            None => self.attribution.of_row(row),
+        }
+    }
+}
+
+/// Where in `rows` the very row `row` stands.
+fn position(rows: &[Allocation], row: &Allocation) -> Option<usize> {
+    let offset = std::ptr::from_ref(row).addr().checked_sub(rows.as_ptr().addr())?;
+    let at = offset / size_of::<Allocation>();
+    rows.get(at).filter(|found| std::ptr::eq(*found, row)).map(|_| at)
 }
 
 const KINDS: [Kind; 12] = [
@@ -169,47 +270,4 @@ fn process_labels(book: &Book) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::testbook::TestBook;
-
-    #[test]
-    fn every_kind_has_its_cell() {
-        for (n, kind) in KINDS.iter().enumerate() {
-            assert_eq!(*kind as usize, n, "{kind:?}: KINDS must list every kind in order");
-        }
-    }
-
-    #[test]
-    fn a_pid_that_came_back_is_another_process() {
-        let mut book = TestBook::new();
-        let first = book.process(7, "server");
-        let second = book.process(7, "server");
-        let axes = Axes::new(&book.book);
-        assert_eq!(axes.rank(first), "7 server");
-        assert_eq!(axes.rank(second), "7#2 server");
-    }
-
-    #[test]
-    fn what_no_rule_explains_is_a_cell() {
-        let mut book = TestBook::new();
-        let process = book.process(7, "server");
-        let gpu = book.gpu(0);
-        book.allocate(process, gpu, 2 << 20);
-        let axes = Axes::new(&book.book);
-        let row = &book.book.allocations[0];
-        let labels: Vec<_> = Axis::ALL.iter().map(|a| axes.label(*a, axes.cell(*a, row)).into_owned()).collect();
-        let expected = [
-            "unattributed",
-            "7 server",
-            "cuda_malloc",
-            "torch",
-            "other",
-            "GPU 0",
-            "[no stack]",
-            "7 server",
-            "cudaMalloc",
-        ];
-        assert_eq!(labels, expected);
-    }
-}
+mod tests;

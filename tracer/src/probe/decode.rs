@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use tracer_ebpf::{ARGS, Call, Read};
 
 use super::source::{Role, Source, Word};
-use super::{Probe, array};
+use super::{Effect, Probe, array};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`, `cudaMemLocationTypeDevice`.
 const LOCATION_DEVICE: u64 = 1;
 /// `ncclInProgress`: what a non-blocking communicator returns from every call that goes on in the background.
 const NCCL_IN_PROGRESS: i64 = 7;
+/// Results of libcuda and libcudart that say how things are, not that a call went wrong: shutting down (every call while
+/// the process exits), not ready, and peer access that was on or off already (`cuda.h`, `driver_types.h`; the same
+/// numbers in both since CUDA 10.1).
+const CUDA_STATES: [i64; 4] = [4, 600, 704, 705];
+/// `CUDA_ERROR_NOT_FOUND`, `cudaErrorSymbolNotFound`.
+const CUDA_NOT_FOUND: i64 = 500;
 
 /// What a call says, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +59,19 @@ impl Probe {
     #[must_use]
     pub fn failed(&self, call: &Call) -> bool {
         !matches!((self.library, self.result(call)), (_, 0) | (super::Lib::Nccl, NCCL_IN_PROGRESS))
+    }
+
+    /// True when `result` tells that something went wrong. A look-up that finds nothing has done its work.
+    #[must_use]
+    pub fn is_failure(&self, result: i64) -> bool {
+        let is_state = match self.library {
+            super::Lib::Cuda | super::Lib::Cudart => {
+                CUDA_STATES.contains(&result) || (self.effect == Effect::Lookup && result == CUDA_NOT_FOUND)
+            }
+            super::Lib::Nccl => result == NCCL_IN_PROGRESS,
+            super::Lib::C10 => false,
+        };
+        result != 0 && self.returns_status() && !is_state
     }
 
     /// Decodes a call of this probe. Out-values of a failed call are left out.

@@ -64,6 +64,8 @@ pub enum Effect {
     Stream,
     /// Destroys a stream.
     StreamEnd,
+    /// Lets GPUs reach each other's memory: page tables, channels.
+    Peer,
     /// Loads code and constants.
     Load,
     /// Unloads them.

@@ -24,16 +24,20 @@ pub struct Failed {
     pub rank: String,
     /// Outermost probed API call.
     pub api: String,
-    /// What it returned.
-    pub result: i64,
+    /// What it returned; `None` where that was not seen.
+    pub result: Option<i64>,
+    /// Status of the driver request that failed inside (`NV_STATUS`), if one did.
+    pub driver_status: Option<u32>,
     /// True when there was no memory.
     pub out_of_memory: bool,
     /// Bytes asked for.
     pub requested_bytes: Option<u64>,
+    /// Bytes that the driver refused: a pool asks for more than the call that made it grow.
+    pub refused_bytes: Option<u64>,
     /// Bytes free on the GPU at the last of them.
     pub free_bytes: Option<u64>,
     /// Lifecycle phase.
-    pub phase: &'static str,
+    pub phase: String,
     /// GPU's NVML index.
     pub device: Option<u32>,
     /// GPU's label.
@@ -79,8 +83,9 @@ pub(super) fn failures(axes: &Axes<'_>) -> Vec<Failed> {
     let mut numbers: HashMap<_, usize> = HashMap::new();
     let mut groups: Vec<(&Failure, Failed)> = Vec::new();
     for failure in &book.failures {
-        let same =
-            (failure.process, failure.api.as_str(), failure.result, failure.requested, failure.gpu, failure.stack);
+        let returned = (failure.result, failure.status);
+        let asked = (failure.requested, failure.refused, failure.gpu);
+        let same = (failure.process, failure.api.as_str(), returned, asked, failure.stack);
         let number = *numbers.entry(same).or_insert_with(|| {
             groups.push((failure, failed(axes, failure)));
             groups.len() - 1
@@ -107,11 +112,13 @@ fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
         pid: book.processes[failure.process].pid,
         rank: axes.rank(failure.process).to_owned(),
         api: failure.api.clone(),
-        result: failure.result,
+        result: Some(failure.result).filter(|&result| result != 0),
+        driver_status: Some(failure.status).filter(|&status| status != 0),
         out_of_memory: failure.out_of_memory,
         requested_bytes: failure.requested,
+        refused_bytes: failure.refused,
         free_bytes: failure.free,
-        phase: axes.failure_phase(failure),
+        phase: axes.failure_phase(failure).to_owned(),
         device: failure.gpu.and_then(|gpu| book.gpus.get(gpu)).and_then(|gpu| gpu.index),
         gpu: failure.gpu.map(|gpu| axes.gpu(gpu)),
         first_time_ns: since_start(book, failure.t),

@@ -10,8 +10,7 @@ use super::folded::{self, Value};
 use super::query::{self, At};
 use super::text::plain::plain;
 use super::{bytes, trust};
-use crate::ledger::Book;
-use crate::lifecycle::Axes;
+use crate::lifecycle::{Axes, Axis};
 
 /// Why there is no flame graph.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +28,14 @@ pub enum Error {
     Draw(#[source] std::io::Error),
 }
 
-/// A flame graph of `book`, read from the file `name`. Equal traces give equal SVGs.
+/// A flame graph of the book of `axes`, read from the file `name`, with labels on the axes `by` at its root. Equal traces
+/// give equal SVGs.
 ///
 /// # Errors
 ///
 /// When there is no such moment, or no memory at it.
-pub fn render(book: &Book, name: &Path, value: Value, at: At) -> Result<Vec<u8>, Error> {
-    let folded = folded::collapse(book, value, at)?;
+pub fn render(axes: &Axes<'_>, by: &[Axis], name: &Path, value: Value, at: At) -> Result<Vec<u8>, Error> {
+    let folded = folded::collapse(axes, by, value, at)?;
     let what = describe(value, at);
     if folded.is_empty() {
         return Err(Error::Empty(what));
@@ -43,7 +43,7 @@ pub fn render(book: &Book, name: &Path, value: Value, at: At) -> Result<Vec<u8>,
     let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy();
     let mut options = Options::default();
     options.title = format!("{}: {what}", plain(&name));
-    options.subtitle = Some(plain(&subtitle(book, &folded)));
+    options.subtitle = Some(plain(&subtitle(axes, &folded)));
     options.count_name = "bytes".to_owned();
     options.name_type = "Frame:".to_owned();
     // Colours by name: equal frames look alike in the graphs of two runs.
@@ -68,14 +68,15 @@ fn describe(value: Value, at: At) -> String {
 }
 
 /// The total, and what makes it less than certain.
-fn subtitle(book: &Book, folded: &BTreeMap<String, u64>) -> String {
+fn subtitle(axes: &Axes<'_>, folded: &BTreeMap<String, u64>) -> String {
+    let book = axes.book();
     let total = folded.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
     let mut text = bytes::human(total);
     let lost: u64 = book.losses.iter().filter(|(why, _)| trust::costs_bytes(book, why)).map(|(_, count)| count).sum();
     if lost > 0 {
         text += &format!(" · {lost} events LOST");
     }
-    let outcome = trust::outcome(book, &Axes::new(book));
+    let outcome = trust::outcome(book, axes);
     if matches!(outcome.kind, "truncated" | "oom") {
         text += &format!(" · {}: {}", outcome.kind.to_uppercase(), outcome.detail);
     }
@@ -88,8 +89,13 @@ mod tests {
     use crate::report::testbook::TestBook;
     use crate::report::text::tests::{exact_run, out_of_memory};
 
+    fn draw(t: &TestBook, name: &str) -> Result<String, Error> {
+        let svg = render(&Axes::new(&t.book), &folded::ROOTS, Path::new(name), Value::Live, At::End)?;
+        Ok(String::from_utf8(svg).unwrap())
+    }
+
     fn svg(t: &TestBook) -> String {
-        String::from_utf8(render(&t.book, Path::new("/srv/server.vrt"), Value::Live, At::End).unwrap()).unwrap()
+        draw(t, "/srv/server.vrt").unwrap()
     }
 
     #[test]
@@ -116,8 +122,7 @@ mod tests {
         for row in &mut t.book.allocations {
             row.calls = vec![hostile.to_owned()];
         }
-        let name = Path::new(r#"<script>"&.vrt"#);
-        let svg = String::from_utf8(render(&t.book, name, Value::Live, At::End).unwrap()).unwrap();
+        let svg = draw(&t, r#"<script>"&.vrt"#).unwrap();
         assert!(!svg.contains("<script>alert") && !svg.contains(r#"<script>""#), "a name became markup");
         // The graph's own script is the only one.
         assert_eq!(svg.matches("<script").count(), 1);
@@ -127,7 +132,7 @@ mod tests {
     fn nothing_to_draw_is_an_error_that_says_what_to_do() {
         let mut t = TestBook::new();
         t.process(1, "a");
-        let error = render(&t.book, Path::new("x.vrt"), Value::Live, At::End).unwrap_err().to_string();
+        let error = draw(&t, "x.vrt").unwrap_err().to_string();
         assert!(error.contains("no GPU memory live at the end") && error.contains("--value peak"), "{error}");
     }
 

@@ -1,4 +1,5 @@
-//! Folded stacks: `rank;frame;frame;call bytes`, one a line, for flame graphs and every tool that reads them.
+//! Folded stacks: `rank;frame;frame;call bytes`, one a line, for flame graphs and every tool that reads them. What stands
+//! before the frames is asked for: `rank`, or any axes (`rank;phase;frame…`).
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::str::FromStr;
 use super::frames;
 use super::query::{self, At, Moments};
 use super::text::plain::plain;
-use crate::ledger::{Allocation, Book};
+use crate::ledger::Allocation;
 use crate::lifecycle::{Axes, Axis, NO_API, NO_STACK, kind_name};
 
 /// What a stack counts for.
@@ -34,24 +35,28 @@ impl FromStr for Value {
     }
 }
 
-/// Bytes by folded stack, in order of name.
+/// Axes that stand before the frames unless others are asked for.
+pub const ROOTS: [Axis; 1] = [Axis::Rank];
+
+/// Bytes by folded stack, in order of name. Labels on the axes `by` stand before the frames.
 ///
 /// # Errors
 ///
 /// When the trace has no such moment as `at`, which counts for [`Value::Live`] alone.
-pub fn collapse(book: &Book, value: Value, at: At) -> Result<BTreeMap<String, u64>, query::Error> {
+pub fn collapse(axes: &Axes<'_>, by: &[Axis], value: Value, at: At) -> Result<BTreeMap<String, u64>, query::Error> {
+    let book = axes.book();
     let moments = Moments::new(book, if value == Value::Peak { At::Peak } else { at })?;
-    let axes = Axes::new(book);
+    let all: Vec<Axis> = by.iter().copied().chain([Axis::Stack, Axis::Api, Axis::Kind]).collect();
     // By number first: a name is made once a stack, not once an allocation.
     let mut sums: BTreeMap<_, (&Allocation, u64)> = BTreeMap::new();
     for row in book.allocations.iter().filter(|row| value == Value::Allocated || moments.is_live(row)) {
-        let cell = [Axis::Rank, Axis::Stack, Axis::Api, Axis::Kind].map(|axis| axes.cell(axis, row));
+        let cell: Vec<u32> = all.iter().map(|axis| axes.cell(*axis, row)).collect();
         let (_, sum) = sums.entry(cell).or_insert((row, 0));
         *sum = sum.saturating_add(row.bytes);
     }
     let mut folded: BTreeMap<String, u64> = BTreeMap::new();
     for (row, sum) in sums.into_values().filter(|(_, sum)| *sum > 0) {
-        let total = folded.entry(fold(&axes, row)).or_default();
+        let total = folded.entry(fold(axes, by, row)).or_default();
         *total = total.saturating_add(sum);
     }
     Ok(folded)
@@ -63,12 +68,21 @@ pub fn render(folded: &BTreeMap<String, u64>) -> String {
     folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}\n")).collect()
 }
 
-fn fold(axes: &Axes<'_>, row: &Allocation) -> String {
+fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation) -> String {
     let api = row.calls.first().map_or(NO_API, String::as_str);
-    let mut names = vec![frame_name(axes.rank(row.process))];
+    let roots = by.iter().map(|axis| frame_name(&axes.label(*axis, axes.cell(*axis, row))));
+    let mut names: Vec<String> = roots.collect();
     let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
-    names.extend(frames.map(|frame| frame_name(&frames::function(frame))));
-    if names.len() == 1 {
+    let mut nameless = None;
+    for frame in frames {
+        // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
+        let module = frames::nameless_module(frame);
+        if module.is_none() || module != nameless {
+            names.push(frame_name(&module.map_or_else(|| frames::function(frame), |m| format!("[{m}]").into())));
+        }
+        nameless = module;
+    }
+    if names.len() == by.len() {
         names.push(NO_STACK.to_owned());
     }
     // The stack was copied at the call's entry, where the call itself is the innermost frame.
@@ -94,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn folded(t: &TestBook, value: Value) -> String {
-        render(&collapse(&t.book, value, At::End).unwrap())
+        render(&collapse(&Axes::new(&t.book), &ROOTS, value, At::End).unwrap())
     }
 
     #[test]
@@ -108,13 +122,22 @@ mod tests {
     }
 
     #[test]
+    fn axes_stand_before_the_frames() {
+        let t = exact_run();
+        let by = [Axis::Phase, Axis::Role];
+        let folded = collapse(&Axes::new(&t.book), &by, Value::Live, At::End).unwrap();
+        let roots: Vec<_> = folded.keys().map(|stack| stack.split(';').take(3).collect::<Vec<_>>()).collect();
+        assert_eq!(roots, [["cuda_context", "other", "[no stack]"], ["unattributed", "other", "_start"]]);
+    }
+
+    #[test]
     fn separators_in_names_are_replaced() {
         let mut t = TestBook::new();
         let (process, gpu) = (t.process(1, "a;b\nc"), t.gpu(0));
         let stack = t.stack(&[("x;y 12", "m"), ("", "/lib/l.so"), (" ", "m")]);
         let row = t.allocate_kind(process, gpu, 5, Kind::Module);
         t.book.allocations[row].stack = Some(stack);
-        assert_eq!(folded(&t, Value::Live), "1 a:b;x:y 12;l.so+0x1234;[unknown];[no API call] (module) 5\n");
+        assert_eq!(folded(&t, Value::Live), "1 a:b;x:y 12;[l.so];[unknown];[no API call] (module) 5\n");
     }
 
     proptest! {
@@ -122,7 +145,10 @@ mod tests {
         fn folded_bytes_sum_to_the_live_ones(book in any_book()) {
             let moments = Moments::new(&book, At::End).unwrap();
             let live: u64 = book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum();
-            prop_assert_eq!(collapse(&book, Value::Live, At::End).unwrap().values().sum::<u64>(), live);
+            for by in [&ROOTS[..], &[], &[Axis::Phase, Axis::Rank, Axis::Owner, Axis::Role]] {
+                let folded = collapse(&Axes::new(&book), by, Value::Live, At::End).unwrap();
+                prop_assert_eq!(folded.values().sum::<u64>(), live);
+            }
         }
     }
 }

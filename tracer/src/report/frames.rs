@@ -51,6 +51,13 @@ pub(super) fn function(frame: &Frame) -> Cow<'_, str> {
     }
 }
 
+/// The library of a native frame whose function is not known.
+#[must_use]
+pub(super) fn nameless_module(frame: &Frame) -> Option<&str> {
+    let nameless = frame.kind == FrameKind::Native && frame.function.is_empty() && !frame.module.is_empty();
+    nameless.then(|| file_name(&frame.module))
+}
+
 /// Where a frame's code is: `file.py:12`, or the library; empty when nothing is known beyond [`function`].
 #[must_use]
 pub(super) fn place(frame: &Frame) -> String {

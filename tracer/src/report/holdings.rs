@@ -10,7 +10,7 @@ use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
 use crate::ledger::{Allocation, GpuRef, ProcessInfo};
-use crate::lifecycle::{Axes, Axis};
+use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
 
 /// Axes that divide the cells of a process's device, whatever the query divides by.
 const DEVICE_AXES: [Axis; 3] = [Axis::Phase, Axis::Kind, Axis::Owner];
@@ -41,7 +41,11 @@ pub struct Process {
     /// Rank label.
     pub rank: String,
     /// What it does in the server.
-    pub role: &'static str,
+    pub role: Role,
+    /// What tells the rank.
+    pub rank_evidence: RankEvidence,
+    /// Rank and size of the largest communicator it is in.
+    pub world: Option<(u32, u32)>,
     /// Command line.
     pub command: Vec<String>,
     /// Title it gave itself last.
@@ -114,6 +118,8 @@ pub(super) fn processes(axes: &Axes<'_>, moments: &Moments) -> Vec<Process> {
         pid: process.pid,
         rank: axes.rank(number).to_owned(),
         role: axes.role(number),
+        rank_evidence: axes.ranks()[number].evidence,
+        world: axes.ranks()[number].world,
         command: process.command.clone(),
         title: process.title.clone(),
         exit_code: process.exit_code,

@@ -10,6 +10,7 @@ mod frames;
 pub mod holdings;
 pub mod json;
 pub mod physical;
+pub mod printed;
 pub mod query;
 pub mod summary;
 pub mod tables;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::cells;
 use super::clock;
 use crate::ledger::{Allocation, Book};
-use crate::lifecycle::Axis;
+use crate::lifecycle::{Axes, Axis};
 
 /// Moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,13 +57,27 @@ impl fmt::Display for At {
 pub struct Query {
     /// Axes that divide the table of cells, outermost first, without repeats.
     pub by: Vec<Axis>,
+    /// Axes that divide a second table of the text report; empty: there is none.
+    pub then: Vec<Axis>,
     /// Moment to look at.
     pub at: At,
 }
 
 impl Default for Query {
     fn default() -> Self {
-        Self { by: vec![Axis::Rank, Axis::Device, Axis::Kind], at: At::End }
+        Self { by: vec![Axis::Rank, Axis::Device, Axis::Kind], then: Vec::new(), at: At::End }
+    }
+}
+
+impl Query {
+    /// The question that suits a trace: by rank and phase, then by rank and kind; where no phase is known, by rank, device
+    /// and kind.
+    #[must_use]
+    pub fn suiting(axes: &Axes<'_>, at: At) -> Self {
+        if !axes.has_phases() {
+            return Self { at, ..Self::default() };
+        }
+        Self { by: vec![Axis::Rank, Axis::Phase], then: vec![Axis::Rank, Axis::Kind], at }
     }
 }
 

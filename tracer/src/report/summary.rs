@@ -10,11 +10,12 @@ use super::cells::{self, Sum};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
+use super::printed::{self, PrintedMemory};
 use super::query::{self, Moments, Query};
 use super::tables::{self, Cell, StackRow};
 use super::trust::{self, Outcome, Probes};
 use crate::ledger::Book;
-use crate::lifecycle::Axes;
+use crate::lifecycle::{Axes, Decided, Group};
 use crate::trace::record::Source;
 
 /// Name and version of the JSON form.
@@ -51,6 +52,12 @@ pub struct Summary {
     pub total: Bytes,
     /// The same, divided by `by`.
     pub cells: Vec<Cell>,
+    /// Axes of `then_cells`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub then_by: Vec<&'static str>,
+    /// The same memory, divided by `then_by`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub then_cells: Vec<Cell>,
     /// The same, a GPU.
     pub gpus: Vec<Gpu>,
     /// The same, a process and GPU.
@@ -59,6 +66,12 @@ pub struct Summary {
     pub stacks: Vec<StackRow>,
     /// Failed calls; equal ones are one entry with a count.
     pub failures: Vec<Failed>,
+    /// What decided phase, role and owner of how much memory.
+    pub evidence: Vec<Decided>,
+    /// NCCL communicators across processes.
+    pub groups: Vec<Group>,
+    /// Free memory as the server printed it, beside its own readings.
+    pub printed_memory: Vec<PrintedMemory>,
     /// How the server sized its KV cache. Always empty: no rule reads it yet.
     pub kv_budget: Vec<()>,
 }
@@ -118,20 +131,33 @@ impl From<Sum> for Bytes {
 }
 
 impl Summary {
-    /// Answers `query` from `book`.
+    /// Answers `query` from `book` by the standard rules.
     ///
     /// # Errors
     ///
     /// When the trace has no such moment as the query asks for.
     pub fn new(book: &Book, query: &Query) -> Result<Self, query::Error> {
+        Self::of(&Axes::new(book), query)
+    }
+
+    /// Answers `query` from the book of `axes`.
+    ///
+    /// # Errors
+    ///
+    /// When the trace has no such moment as the query asks for.
+    pub fn of(axes: &Axes<'_>, query: &Query) -> Result<Self, query::Error> {
+        let book = axes.book();
         let moments = Moments::new(book, query.at)?;
-        let axes = Axes::new(book);
-        let table = cells::divide(&axes, &query.by, &book.allocations, &moments);
+        let table = cells::divide(axes, &query.by, &book.allocations, &moments);
+        let then = match &query.then[..] {
+            [] => Vec::new(),
+            then => cells::divide(axes, then, &book.allocations, &moments).cells,
+        };
         let losses = &book.losses;
         Ok(Self {
             schema: SCHEMA,
             trace: origin(book),
-            outcome: trust::outcome(book, &axes),
+            outcome: trust::outcome(book, axes),
             lost_events: losses.iter().filter(|(why, _)| trust::costs_bytes(book, why)).map(|(_, count)| count).sum(),
             losses: losses.clone(),
             unknown_records: book.unknown_records,
@@ -142,11 +168,16 @@ impl Summary {
             at: query.at.to_string(),
             by: query.by.iter().map(|axis| axis.name()).collect(),
             total: table.total.into(),
-            cells: tables::cells(&axes, &query.by, table.cells),
-            gpus: holdings::gpus(&axes, &moments),
-            processes: holdings::processes(&axes, &moments),
-            stacks: tables::biggest_stacks(&axes, &moments),
-            failures: failures::failures(&axes),
+            cells: tables::cells(axes, &query.by, table.cells),
+            then_by: query.then.iter().map(|axis| axis.name()).collect(),
+            then_cells: tables::cells(axes, &query.then, then),
+            gpus: holdings::gpus(axes, &moments),
+            processes: holdings::processes(axes, &moments),
+            stacks: tables::biggest_stacks(axes, &moments),
+            failures: failures::failures(axes),
+            evidence: axes.decided(),
+            groups: axes.groups(),
+            printed_memory: printed::printed(axes),
             kv_budget: Vec::new(),
         })
     }

@@ -152,7 +152,7 @@ mod tests {
         t.allocate(second, gpu, 500);
         t.allocate(first, gpu, 10);
         t.allocate_kind(first, gpu, 30, Kind::Context);
-        let query = Query { by: vec![Axis::Rank, Axis::Kind], at: At::End };
+        let query = Query { by: vec![Axis::Rank, Axis::Kind], at: At::End, ..Query::default() };
         let cells = Summary::new(&t.book, &query).unwrap().cells;
         let order: Vec<_> = cells.iter().map(|cell| (cell.label("rank"), cell.label("kind"))).collect();
         assert_eq!(order, [("1 a", "context"), ("1 a", "cuda_malloc"), ("2 b", "cuda_malloc")]);

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::ledger::{Allocation, Book, Death, Failure, GpuRef, Kind, Owner, ProcessInfo, Sample};
-use crate::trace::record::{Frame, Gpu, Header, Outcome};
+use crate::ledger::{Allocation, Book, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Sample};
+use crate::trace::record::{Frame, FrameKind, Gpu, Header, Outcome};
 
 /// A [`Book`] under construction, with a clock that moves 10 ns a step unless [`TestBook::at`] sets it.
 #[derive(Clone, Debug)]
@@ -122,7 +122,9 @@ impl TestBook {
             process,
             api: "cudaMalloc".to_owned(),
             result: 2,
+            status: 0x51,
             requested: Some(requested),
+            refused: Some(requested),
             free: Some(1 << 30),
             gpu: Some(gpu),
             stack: None,
@@ -137,6 +139,33 @@ impl TestBook {
         let mine = |row: &&Allocation| row.process == process && row.gpu == gpu && row.live_at(t);
         let live = self.book.allocations.iter().filter(mine).map(|row| row.bytes).sum();
         self.book.samples.push(Sample { t, process, gpu, nvml, live, quiet });
+    }
+
+    /// A process writes a line.
+    pub(crate) fn log(&mut self, process: usize, text: &str) {
+        let t = self.tick();
+        self.book.logs.push(LogLine { t, process, fd: 2, text: text.to_owned() });
+    }
+
+    /// A stack of Python frames `file: function` and, after them, native ones `module`, outermost first.
+    pub(crate) fn python_stack(&mut self, frames: &[&str]) -> u32 {
+        let mut numbers = Vec::new();
+        for text in frames {
+            let id = self.book.frames.len() as u32;
+            let frame = match text.split_once(": ") {
+                Some((file, function)) => Frame {
+                    file: Some(format!("/venv/lib/python3.12/site-packages/{file}")),
+                    function: function.to_owned(),
+                    kind: FrameKind::Python,
+                    ..Frame::default()
+                },
+                None => Frame { module: format!("/venv/lib/{text}"), ..Frame::default() },
+            };
+            self.book.frames.push(Frame { id, line: Some(7), ..frame });
+            numbers.push(id);
+        }
+        self.book.stacks.push(numbers);
+        self.book.stacks.len() as u32 - 1
     }
 
     /// A stack of `(function, module)`, outermost first.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 0;
+pub const MINOR: u32 = 1;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub enum Record {
     Rm(Rm),
     /// A probed API call returned.
     Call(Call),
+    /// A tracked process wrote a line that a lifecycle rule or a parser names.
+    Log(Log),
     /// NVML's figures at one moment.
     Nvml(Nvml),
     /// Events were lost since the last such record.
@@ -458,6 +460,20 @@ fn is_zero_i64(n: &i64) -> bool {
     *n == 0
 }
 
+/// A line that a process wrote. Since 1.1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Log {
+    /// When the write began.
+    pub t: u64,
+    /// Process.
+    pub pid: u32,
+    /// File descriptor: 1 or 2.
+    pub fd: u32,
+    /// The line without its end; secrets are replaced by `***`.
+    pub text: String,
+}
+
 /// NVML's figures at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -492,8 +508,8 @@ pub struct NvmlProcess {
 pub struct Loss {
     /// When it was noticed.
     pub t: u64,
-    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`;
-    /// the ledger adds `undecoded_ioctl` and `unsized_allocation`.
+    /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`,
+    /// `malformed`, `unread` (tracing ended in a hurry); the ledger adds `undecoded_ioctl` and `unsized_allocation`.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -503,7 +519,10 @@ impl Loss {
     /// True when an event that could carry bytes is gone (a missing stack or label loses none).
     #[must_use]
     pub fn is_event(&self) -> bool {
-        matches!(self.why.as_str(), "ring_full" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation")
+        matches!(
+            self.why.as_str(),
+            "ring_full" | "unread" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation"
+        )
     }
 }
 

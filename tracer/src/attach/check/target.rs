@@ -16,6 +16,7 @@ use crate::{
         host::{Capability, Host, Root},
         plan::Plan,
     },
+    lifecycle::{self, Rules, Selection},
     probe,
 };
 
@@ -64,6 +65,8 @@ pub struct Target {
     pub own_files: bool,
     /// Libraries that probes would go into.
     pub libraries: Vec<TargetLibrary>,
+    /// Python packages that lifecycle rules are about, with their versions.
+    pub packages: Vec<(String, String)>,
 }
 
 impl Target {
@@ -77,13 +80,15 @@ impl Target {
         let owner = fs::metadata(root.path(&dir)).map_err(|_| TargetError::NoProcess(pid))?;
         let name = root.text(&format!("{dir}/comm")).unwrap_or_default();
         let mounts = root.link(&format!("{dir}/ns/mnt"));
+        let found = find::mapped_by(pid);
         Ok(Self {
             name: format!("process {pid} ({name})"),
             pid: Some(pid),
             uid: Some(owner.uid()),
             readable: fs::read(root.path(&format!("{dir}/maps"))).is_ok(),
             own_files: mounts.is_some() && mounts != root.link("proc/self/ns/mnt"),
-            libraries: find::mapped_by(pid).libraries.iter().map(TargetLibrary::new).collect(),
+            libraries: found.libraries.iter().map(TargetLibrary::new).collect(),
+            packages: packages(&found.libraries),
         })
     }
 
@@ -99,7 +104,8 @@ impl Target {
         let mut found = find::near_command(program, &environment, &env::current_dir().unwrap_or_default());
         found.merge(find::ld_so_cache(Path::new("/")));
         let libraries = found.libraries.iter().map(TargetLibrary::new).collect();
-        Ok(Self { name, pid: None, uid: None, readable: true, own_files: false, libraries })
+        let packages = packages(&found.libraries);
+        Ok(Self { name, pid: None, uid: None, readable: true, own_files: false, libraries, packages })
     }
 
     /// Findings about it.
@@ -114,6 +120,7 @@ impl Target {
             let told = "none yet: each is probed when it is opened, and the process held for that moment";
             lines.push(Line::new("target", Status::Ok, "CUDA libraries", told));
         }
+        lines.extend(lifecycle::select(Rules::standard(), &self.packages).iter().map(rules));
         lines
     }
 
@@ -148,6 +155,26 @@ fn library(library: &TargetLibrary) -> Line {
             Line::new("target", Status::Ok, what, told)
         }
     }
+}
+
+/// Packages with rules, installed beside the libraries.
+fn packages(libraries: &[Library]) -> Vec<(String, String)> {
+    let paths: Vec<PathBuf> = libraries.iter().map(|library| library.path.clone()).collect();
+    lifecycle::versions_beside(Rules::standard(), &paths)
+}
+
+/// Which lifecycle rules a package's version selects.
+fn rules(selection: &Selection<'_>) -> Line {
+    let what = format!("{} {}", selection.package, selection.version);
+    let (count, left_out) = (selection.selected.len(), selection.left_out.len());
+    let told = format!("{count} rules for phases, roles and owners ({left_out} are for other versions)");
+    if selection.is_covered {
+        return Line::new("target", Status::Ok, what, told);
+    }
+    let covers = selection.covers.map(|covers| covers.versions.to_string()).unwrap_or_default();
+    let told = format!("{told}; they were written for {covers}: phases may stay unattributed");
+    let fix = "update vramtrace, or give rules of your own (--rules; see docs/rules.md)";
+    Line::new("target", Status::Degraded, what, told).fix(fix)
 }
 
 /// As a shell would find it.

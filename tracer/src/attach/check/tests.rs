@@ -117,6 +117,8 @@ fn a_target_with_libraries() {
         library("/opt/odd/libnccl.so.2", Ok((0, 6))),
         library("/opt/odd/libc10.so", Err("/opt/odd/libc10.so is no ELF file".to_owned())),
     ];
+    let packages = [("sglang", "0.5.17"), ("torch", "9.0.0")];
+    target.packages = packages.map(|(package, version)| (package.to_owned(), version.to_owned())).to_vec();
     let lines: Vec<_> = target.lines(&tree.read(), &Typed::here());
     assert_snapshot!(Check { lines });
 }

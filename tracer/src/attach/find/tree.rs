@@ -9,6 +9,13 @@ pub fn processes() -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The process that a process or thread id belongs to; none when there is none such.
+#[must_use]
+pub fn process_of(id: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
 /// A process and its descendants now, parents before children.
 #[must_use]
 pub fn descendants(root: u32) -> Vec<u32> {
@@ -32,6 +39,13 @@ fn parent(pid: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_belong_to_their_process() {
+        let own = std::thread::spawn(|| process_of(nix::unistd::gettid().as_raw().cast_unsigned())).join().unwrap();
+        assert_eq!((own, process_of(std::process::id())), (Some(std::process::id()), Some(std::process::id())));
+        assert_eq!(process_of(0), None);
+    }
 
     #[test]
     fn children_are_found() {

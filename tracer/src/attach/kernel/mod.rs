@@ -3,22 +3,32 @@
 //! All links are file descriptors of this process: however it ends, the kernel removes the probes.
 
 mod btf;
+mod held;
 mod hook;
 mod programs;
-mod sys;
+pub(super) mod sys;
 mod uprobes;
 
-use std::{io, os::fd::OwnedFd, path::Path, sync::Arc};
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+    sync::Arc,
+};
 
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, FileKey, LOSSES, NameKey, Python, Spec};
+use tracer_ebpf::{
+    CONFIG_HOLD, CONFIG_HOLD_ALL, CONFIG_PLAIN_COUNT, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, EXE_PROBED,
+    FileKey, LOSSES, NameKey, Python, Spec,
+};
 
 pub use self::{
     btf::Btf,
+    held::Held,
     hook::DriverHook,
     sys::Point,
     uprobes::{Method, Probes},
@@ -70,6 +80,8 @@ pub struct Options {
     pub stacks: bool,
     /// See processes that are not tracked when they load libcuda (`attach` to ones that start later).
     pub watch_all: bool,
+    /// Which processes may be stopped while their probes are placed.
+    pub hold: Hold,
     /// Offset of `gpuAttributesCount` in UVM's map-external parameters (depends on the driver).
     pub uvm_map_tail: u32,
     /// Where to read driver ioctls.
@@ -80,17 +92,30 @@ pub struct Options {
     pub controls: Vec<(u32, Control)>,
 }
 
-/// The loaded kernel side.
+/// Which processes may be stopped while their probes are placed: those that this process may continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// None: probes go in while they run.
+    Nobody,
+    /// Those of this user (real id).
+    OfUser(u32),
+    /// Any: this process has `CAP_KILL`.
+    Anybody,
+}
+
+/// The loaded kernel side. Dropping it takes the probes away and lets go whoever is held.
 pub struct Kernel {
     ebpf: Ebpf,
     uprobes: Uprobes,
-    /// Links of the driver hook.
-    _links: Vec<OwnedFd>,
+    /// Links of the driver hook: they last as long as these.
+    links: Vec<OwnedFd>,
     hook: DriverHook,
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
     pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
+    held: Held,
+    config: Array<MapData, [u32; CONFIG_WORDS]>,
     lost: Array<MapData, u64>,
 }
 
@@ -111,6 +136,7 @@ impl Kernel {
         ] {
             attach_raw(&mut ebpf, name, tracepoint)?;
         }
+        load_raw(&mut ebpf, "check_transfers")?;
         if options.hook == DriverHook::Syscall {
             attach_raw(&mut ebpf, "syscall_ioctl", "sys_exit")?;
         }
@@ -121,10 +147,12 @@ impl Kernel {
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
             pythons: take(&mut ebpf, "PYTHONS")?,
+            held: held(&mut ebpf)?,
+            config: take(&mut ebpf, "CONFIG")?,
             lost: take(&mut ebpf, "LOST")?,
             ebpf,
             uprobes,
-            _links: links,
+            links,
             hook: options.hook,
         })
     }
@@ -168,7 +196,7 @@ impl Kernel {
     /// # Errors
     /// The map is full.
     pub fn know_library(&mut self, key: NameKey) -> Result<(), Error> {
-        self.known.insert([key.hash, key.namespace], 1, 0).map_err(|e| Error::Map("KNOWN", e.to_string()))
+        self.known.insert([key.hash, key.view], 1, 0).map_err(|e| Error::Map("KNOWN", e.to_string()))
     }
 
     /// Says that the dynamic linker of this executable is probed: processes that execute it need not be held.
@@ -176,7 +204,7 @@ impl Kernel {
     /// # Errors
     /// The map is full.
     pub fn know_executable(&mut self, exe: FileKey) -> Result<(), Error> {
-        self.exes.insert([exe.inode, exe.device], 1, 0).map_err(|e| Error::Map("EXES", e.to_string()))
+        self.exes.insert([exe.inode, exe.device], EXE_PROBED, 0).map_err(|e| Error::Map("EXES", e.to_string()))
     }
 
     /// Says how to walk the Python frames of a process.
@@ -196,6 +224,35 @@ impl Kernel {
         self.uprobes.place(&mut self.ebpf, what, path, points)
     }
 
+    /// Looks whether files that carry objects between processes are still open; the answer comes as events.
+    pub fn check_transfers(&self) {
+        let program = self.ebpf.program("check_transfers").and_then(|program| program.fd().ok());
+        if let Some(program) = program {
+            // Refused by kernels before 5.10: then the next driver request tells.
+            let _ = sys::run_once(program.as_fd());
+        }
+    }
+
+    /// The processes that are stopped for us.
+    pub const fn held(&mut self) -> &mut Held {
+        &mut self.held
+    }
+
+    /// Traces nobody any more: takes the probes away where that is quick, lets go whoever is held. What was reported until
+    /// now can still be read.
+    pub fn detach(&mut self) {
+        // Should this fail, whoever is held from now on is let go when we end.
+        if let Ok(mut words) = self.config.get(&0, 0) {
+            words[FLAGS_WORD] &= CONFIG_STACKS | CONFIG_PLAIN_COUNT;
+            let _ = self.config.set(0, words, 0);
+        }
+        let tracked: Vec<u32> = self.tracked.keys().filter_map(Result::ok).collect();
+        tracked.into_iter().for_each(|tgid| self.untrack(tgid));
+        self.uprobes.detach();
+        self.links.clear();
+        self.held.release_all();
+    }
+
     /// Loss counters so far, by [`tracer_ebpf::Loss`].
     #[must_use]
     pub fn losses(&self) -> [u64; LOSSES] {
@@ -203,19 +260,33 @@ impl Kernel {
     }
 }
 
-fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
-    let attach = |ebpf: &mut Ebpf| -> Result<(), ProgramError> {
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn load_raw<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
+    let load = |ebpf: &'a mut Ebpf| -> Result<&'a mut RawTracePoint, ProgramError> {
         let program: &mut RawTracePoint = ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
         program.load()?;
-        program.attach(tracepoint)?;
-        Ok(())
+        Ok(program)
     };
-    attach(ebpf).map_err(|source| Error::Attach { name, source })
+    load(ebpf).map_err(|source| Error::Attach { name, source })
+}
+
+fn attach_raw(ebpf: &mut Ebpf, name: &'static str, tracepoint: &str) -> Result<(), Error> {
+    load_raw(ebpf, name)?.attach(tracepoint).map(drop).map_err(|source| Error::Attach { name, source })
 }
 
 fn take<T: TryFrom<aya::maps::Map>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| Error::Map(name, "missing from the object".into()))?;
     T::try_from(map).map_err(|_| Error::Map(name, "is of another type than expected".into()))
+}
+
+fn held(ebpf: &mut Ebpf) -> Result<Held, Error> {
+    let map = ebpf.take_map("HELD").ok_or_else(|| Error::Map("HELD", "missing from the object".into()))?;
+    Held::new(map).map_err(|e| Error::Map("HELD", e.to_string()))
 }
 
 /// Writes what the programs must know before the first one runs.
@@ -244,9 +315,24 @@ fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error>
 const CONFIG_WORDS: usize = size_of::<Config>() / 4;
 const SPEC_WORDS: usize = size_of::<Spec>() / 8;
 const PYTHON_WORDS: usize = size_of::<Python>() / 8;
+const FLAGS_WORD: usize = std::mem::offset_of!(Config, flags) / 4;
 
 fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
+    let (uid, hold) = match options.hold {
+        Hold::Nobody => (0, 0),
+        Hold::OfUser(uid) => (uid, CONFIG_HOLD),
+        Hold::Anybody => (0, CONFIG_HOLD | CONFIG_HOLD_ALL),
+    };
+    let stacks = if options.stacks { CONFIG_STACKS } else { 0 };
+    let watch = if options.watch_all { CONFIG_WATCH_ALL } else { 0 };
     let at = |structure, path| btf.offset(structure, path).ok_or(Error::NoMember(structure, path));
+    let (file_count, plain_count) = match btf.offset("file", "f_ref") {
+        Some(at) => (at, 0),
+        None => (at("file", "f_count")?, CONFIG_PLAIN_COUNT),
+    };
+    // Without them, what a longjmp left is not always noticed.
+    let area = btf.offset("mm_struct", "uprobes_state.xol_area").zip(btf.offset("xol_area", "vaddr"));
+    let (mm_xol, xol_vaddr) = area.unwrap_or_default();
     Ok(Config {
         task_tgid: at("task_struct", "tgid")?,
         task_pid: at("task_struct", "pid")?,
@@ -257,15 +343,23 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         files_fdt: at("files_struct", "fdt")?,
         fdtable_fd: at("fdtable", "fd")?,
         file_inode: at("file", "f_inode")?,
+        file_count,
         bprm_file: at("linux_binprm", "file")?,
         task_nsproxy: at("task_struct", "nsproxy")?,
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
         mnt_inum: at("mnt_namespace", "ns.inum")?,
+        task_mm: at("task_struct", "mm")?,
+        mm_xol,
+        xol_vaddr,
+        task_fs: at("task_struct", "fs")?,
+        fs_root: at("fs_struct", "root.dentry")?,
+        dentry_inode: at("dentry", "d_inode")?,
         inode_ino: at("inode", "i_ino")?,
         inode_sb: at("inode", "i_sb")?,
         sb_dev: at("super_block", "s_dev")?,
         uvm_map_tail: options.uvm_map_tail,
-        flags: if options.stacks { CONFIG_STACKS } else { 0 } | if options.watch_all { CONFIG_WATCH_ALL } else { 0 },
+        flags: stacks | watch | hold | plain_count,
+        uid,
         task_fsbase: at("task_struct", "thread.fsbase")?,
     })
 }
@@ -279,6 +373,7 @@ mod tests {
             ring_bytes: 1 << 20,
             stacks: true,
             watch_all: false,
+            hold: Hold::Nobody,
             uvm_map_tail: 9240,
             hook,
             specs: vec![Spec::default(); 4],

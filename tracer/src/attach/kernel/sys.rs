@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     io, mem,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
     os::unix::ffi::OsStrExt as _,
     path::Path,
 };
@@ -120,6 +120,13 @@ pub(super) fn attach_tracing(program: &OwnedFd) -> io::Result<OwnedFd> {
     bpf_fd(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr)
 }
 
+/// Runs a raw tracepoint program once, with no context.
+pub(super) fn run_once(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.test.prog_fd = program.as_raw_fd().cast_unsigned();
+    bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr).map(drop)
+}
+
 /// One probe: where, and what the program is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
@@ -147,7 +154,16 @@ pub(super) fn attach_uprobes(program: &OwnedFd, path: &Path, points: &[Point], a
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }
 
-/// Descriptor of a loaded module's BTF object, found by name. Needs CAP_SYS_ADMIN.
+/// The key of a map that comes after `key`, or the first one. Allocates nothing.
+pub(in crate::attach) fn next_key(map: RawFd, key: Option<&u32>, next: &mut u32) -> io::Result<()> {
+    let mut attr = zeroed();
+    attr.__bindgen_anon_2.map_fd = map.cast_unsigned();
+    attr.__bindgen_anon_2.key = key.map_or(0, |key| std::ptr::from_ref(key) as u64);
+    attr.__bindgen_anon_2.__bindgen_anon_1.next_key = std::ptr::from_mut(next) as u64;
+    bpf(bpf_cmd::BPF_MAP_GET_NEXT_KEY, &mut attr).map(drop)
+}
+
+/// Descriptor of a loaded module's BTF object, found by name. Needs `CAP_SYS_ADMIN`.
 pub(super) fn module_btf(name: &str) -> io::Result<OwnedFd> {
     let mut id = 0;
     loop {

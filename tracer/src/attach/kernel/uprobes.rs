@@ -1,7 +1,7 @@
 //! Placing uprobes: one link for a library's entries and one for its returns where the kernel can (6.6), else one perf
 //! event a probe.
 
-use std::{fmt, io, os::fd::OwnedFd, path::Path};
+use std::{fmt, io, os::fd::OwnedFd, path::Path, thread};
 
 use aya::{
     Ebpf,
@@ -17,12 +17,15 @@ use super::{
     sys::{self, Point, Purpose},
 };
 
+/// Threads that close links.
+const CLOSERS: usize = 16;
+
 /// How uprobes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; CAP_BPF and CAP_PERFMON suffice.
+    /// `BPF_TRACE_UPROBE_MULTI`: milliseconds to place and to remove; `CAP_BPF` and `CAP_PERFMON` suffice.
     Multi,
-    /// One perf event a probe: needs CAP_SYS_ADMIN, and removal takes about 0.1 s a probe.
+    /// One perf event a probe: needs `CAP_SYS_ADMIN`, and removal takes about 0.1 s a probe.
     Perf,
 }
 
@@ -92,6 +95,21 @@ impl Uprobes {
 
     pub(super) const fn method(&self) -> Method {
         if self.multi.is_some() { Method::Multi } else { Method::Perf }
+    }
+
+    /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
+    /// go with their programs.
+    pub(super) fn detach(&mut self) {
+        let mut links = std::mem::take(&mut self.links);
+        let each = links.len().div_ceil(CLOSERS).max(1);
+        // The kernel waits for running probes as it closes each link, some 40 ms: many at a time.
+        thread::scope(|scope| {
+            while !links.is_empty() {
+                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+                // Where no thread can be had, the links close here and now.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+            }
+        });
     }
 
     pub(super) fn place(

@@ -90,13 +90,22 @@ fn a_signal_reaches_the_command() {
     assert!(held.signal(Signal::SIGTERM).is_err());
 }
 
+/// Makes a program. Another process writes it: a test beside this one may fork at any time, and its child would hold a
+/// descriptor of ours open for writing, which makes an exec fail (`ETXTBSY`).
+fn program(path: &Path, content: &[u8], mode: u32) {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, content).unwrap();
+    assert!(std::process::Command::new("cp").arg(&draft).arg(path).status().unwrap().success());
+    fs::remove_file(draft).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn what_cannot_be_executed_is_named_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &[u8], mode| {
         let path = dir.path().join(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        program(&path, content, mode);
         path.to_str().unwrap().to_owned()
     };
     let script = file("script", b"#! /no/such/python3 -u\nprint()\n", 0o755);
@@ -122,9 +131,7 @@ fn path_is_searched_in_order_and_what_is_not_executable_passed_over() {
     let dir = tempfile::tempdir().unwrap();
     for (place, mode, code) in [("a", 0o644, 1), ("b", 0o755, 2), ("c", 0o755, 3)] {
         fs::create_dir(dir.path().join(place)).unwrap();
-        let program = dir.path().join(place).join("server");
-        fs::write(&program, format!("#!/bin/sh\nexit {code}\n")).unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        program(&dir.path().join(place).join("server"), format!("#!/bin/sh\nexit {code}\n").as_bytes(), mode);
     }
     let path = std::env::join_paths(["a", "b", "c"].map(|place| dir.path().join(place))).unwrap();
     let mut held = Held::spawn(&["server".into()], &[("PATH".into(), path)], None).unwrap();

@@ -53,14 +53,55 @@ fn a_failing_call_without_any_request_counts() {
 }
 
 #[test]
-fn calls_that_do_not_allocate_are_no_failures() {
+fn results_that_only_tell_how_things_are_are_no_failures() {
     let mut trace = Trace::new();
     trace.step(1, Step::Forked { parent: 0 });
-    for api in ["cuLibraryUnload", "cudaFree", "cuDevicePrimaryCtxRelease", "cuMemGetAddressRange_v2"] {
+    let states = [("cuLibraryUnload", 4), ("cudaDeviceEnablePeerAccess", 704), ("cuModuleGetFunction", 500)];
+    for (api, result) in states.into_iter().chain([("cuMemGetAddressRange_v2", 1)]) {
         trace.calls(&["x"]);
-        returns(&mut trace, api, 0, 4, None);
+        returns(&mut trace, api, 0, result, None);
     }
-    assert!(trace.book().failures.is_empty());
+    assert!(trace.book().failures.is_empty(), "nor is that of a function that nobody knows");
+}
+
+#[test]
+fn a_call_that_fails_is_a_failure_whatever_it_is_for() {
+    let mut trace = Trace::new();
+    trace.step(1, Step::Forked { parent: 0 });
+    trace.calls(&["x"]);
+    returns(&mut trace, "cuMemFree_v2", 1, 1, None);
+    returns(&mut trace, "cudaFree", 0, 1, None);
+    trace.calls(&["y"]);
+    returns(&mut trace, "cuMemUnmap", 0, 1, Some(2 * MIB));
+    let book = trace.book();
+    let failures: Vec<_> = book.failures.iter().map(|f| (f.api.as_str(), f.result, f.out_of_memory)).collect();
+    assert_eq!(failures, [("cudaFree", 1, false), ("cuMemUnmap", 1, false)]);
+}
+
+#[test]
+fn what_a_pool_asked_of_the_driver_is_told_apart() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.calls(&["cudaMallocAsync"]);
+    refused(&mut trace, 32 * MIB);
+    refused(&mut trace, 32 * MIB);
+    returns(&mut trace, "cudaMallocAsync", 0, 2, Some(MIB));
+    let book = trace.book();
+    let [failure] = &book.failures[..] else { panic!("{:?}", book.failures) };
+    assert_eq!((failure.requested, failure.refused), (Some(MIB), Some(32 * MIB)));
+    assert_eq!((failure.result, failure.status), (2, 0x51));
+}
+
+#[test]
+fn a_launch_without_a_probe_is_named_by_its_stack() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.stack(&[("train", "app"), ("cudaLaunchKernel", "libcudart.so.12"), ("cuLaunchKernel", "libcuda.so.1")]);
+    refused(&mut trace, 500 * MIB);
+    let book = trace.book();
+    let failure = &book.failures[0];
+    assert_eq!((failure.api.as_str(), failure.result, failure.status), ("cudaLaunchKernel", 0, 0x51));
+    assert!(failure.out_of_memory && failure.stack.is_some());
 }
 
 #[test]
@@ -84,8 +125,9 @@ fn a_request_outside_any_call_stands_for_itself() {
     refused(&mut trace, 500 * MIB);
     let book = trace.book();
     let failure = &book.failures[0];
-    assert_eq!((failure.result, failure.gpu, failure.out_of_memory), (0x51, Some(0), true));
-    assert!(failure.api.contains("outside any probed call"));
+    assert_eq!((failure.result, failure.status), (0, 0x51), "no call's result, the driver's status");
+    assert_eq!((failure.gpu, failure.out_of_memory), (Some(0), true));
+    assert!(failure.api.contains("outside any known call"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn kinds(trace: Trace) -> Vec<Kind> {
 #[test]
 fn the_innermost_call_that_tells_decides() {
     let mut trace = start();
-    let cases: [(&[&str], Kind); 10] = [
+    let cases: [(&[&str], Kind); 9] = [
         (&["cudaMemGetInfo", "cuDevicePrimaryCtxRetain"], Kind::Context),
         (&["cudaMalloc", "cuMemAlloc_v2"], Kind::CudaMalloc),
         (&["ncclCommInitRank", "cudaMalloc", "cuMemAlloc_v2"], Kind::CudaMalloc),
@@ -30,13 +30,76 @@ fn the_innermost_call_that_tells_decides() {
         (&["cudaGraphInstantiate", "cuGraphInstantiateWithFlags"], Kind::GraphExec),
         (&["cuModuleLoadData"], Kind::Module),
         (&["cuStreamCreateWithPriority"], Kind::Channel),
-        (&["cudaDeviceSetLimit", "cuCtxSetLimit"], Kind::LocalMemory),
         (&["cudaMallocArray", "cuArray3DCreate_v2"], Kind::CudaMalloc),
     ];
     for (object, (calls, _)) in (100..).zip(&cases) {
         trace.calls(calls).memory(1, 10, 2, object, 4 * MIB);
     }
     assert_eq!(kinds(trace), cases.map(|(_, kind)| kind));
+}
+
+#[test]
+fn which_limit_was_changed_decides() {
+    for (limit, kind) in [(0, Kind::LocalMemory), (2, Kind::Context)] {
+        let mut trace = start();
+        trace.calls(&["cudaDeviceSetLimit", "cuCtxSetLimit"]).memory(1, 10, 2, 100, 4 * MIB);
+        let (t, outer) = (trace.t, trace.outer);
+        let more = [("limit".to_owned(), limit)].into();
+        let call = Call {
+            t,
+            start: outer,
+            pid: 1,
+            tid: 1,
+            api: "cuCtxSetLimit".into(),
+            depth: 1,
+            outer,
+            more,
+            ..Call::default()
+        };
+        trace.push(Record::Call(call));
+        // No return was seen of the second: what it was for is not known.
+        trace.calls(&["cuCtxSetLimit"]).memory(1, 10, 2, 101, 8 * MIB);
+        assert_eq!(kinds(trace), [kind, Kind::Other]);
+    }
+}
+
+/// Frames of a launch in an unprobed call; the innermost tells places in libcuda apart.
+fn launch(trace: &mut Trace, api: [&str; 2], place: &str) {
+    trace.stack(&[("main", "app"), (api[0], "libcudart.so.12"), (api[1], "libcuda.so.1"), (place, "libcuda.so.1")]);
+}
+
+#[test]
+fn stacks_tell_calls_that_are_not_probed() {
+    let mut trace = start();
+    trace.memory(1, 10, 2, 99, 2 * MIB);
+    launch(&mut trace, ["cudaGraphLaunch", "cuGraphLaunch"], "");
+    trace.memory(1, 10, 2, 100, 40 * MIB);
+    launch(&mut trace, ["", "cuDevicePrimaryCtxRetain"], "");
+    trace.memory(1, 10, 2, 101, 6 * MIB);
+    trace.object(1, 10, 2, 200, 0xa06c);
+    let book = trace.ledger.finish();
+    let seen: Vec<_> = book.allocations[1..].iter().map(|a| (a.kind, a.calls.join(" "))).collect();
+    assert_eq!(seen[0], (Kind::GraphExec, "cudaGraphLaunch cuGraphLaunch".to_owned()));
+    assert_eq!(seen[1], (Kind::Context, "cuDevicePrimaryCtxRetain".to_owned()), "for all its channels");
+}
+
+#[test]
+fn a_streams_channels_come_from_one_place_and_code_from_another() {
+    let mut trace = start();
+    let api = ["cudaLaunchKernel", "cuLaunchKernel"];
+    launch(&mut trace, api, "load");
+    trace.memory(1, 10, 2, 100, 2 * MIB);
+    launch(&mut trace, api, "open");
+    for object in 200..232 {
+        trace.memory(1, 10, 2, object, 2 * MIB);
+        // Once, the thread does not get on.
+        trace.t += if object == 202 { 90_000_000 } else { 0 };
+    }
+    launch(&mut trace, api, "load more");
+    trace.memory(1, 10, 2, 101, 2 * MIB);
+    let kinds = kinds(trace);
+    assert_eq!((kinds[0], kinds[33]), (Kind::Module, Kind::Module));
+    assert!(kinds[1..33].iter().all(|&kind| kind == Kind::Channel));
 }
 
 #[test]

@@ -114,8 +114,9 @@ fn an_exported_file_alone_keeps_no_process_charged() {
     let mut trace = owner();
     trace.rm(1, 0, Op::Export { client: 10, object: 100, file: 0x900, index: 0 });
     trace.free(1, 10, 100);
+    trace.close(1, 0x900);
     let book = trace.book();
-    assert_eq!(deaths(&book), [Some(Death::Freed)]);
+    assert_eq!((held(&book, 1), deaths(&book)), (0, vec![Some(Death::Transferred)]));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) static ROWS: &[Row] = &[
     row(Limit, Group::Context, "3.1", &["cuCtxSetLimit"],
         "CUresult (CUlimit limit, size_t value)",
         &[more("limit", arg32(0)), more("value", arg(1))]),
-    row(Trigger, Group::Context, "4.0", &["cuCtxEnablePeerAccess"],
+    row(Peer, Group::Context, "4.0", &["cuCtxEnablePeerAccess"],
         "CUresult (CUcontext peerContext, unsigned int Flags)",
         &[handle(arg(0)), more("flags", arg32(1))]),
     row(Trigger, Group::Context, "4.0", &["cuCtxDisablePeerAccess"],

@@ -19,7 +19,7 @@ pub(super) static ROWS: &[Row] = &[
     row(Limit, Group::Context, "3.1", &["cudaDeviceSetLimit", "cudaThreadSetLimit"],
         "cudaError_t (enum cudaLimit limit, size_t value)",
         &[more("limit", arg32(0)), more("value", arg(1))]),
-    row(Trigger, Group::Context, "4.0", &["cudaDeviceEnablePeerAccess"],
+    row(Peer, Group::Context, "4.0", &["cudaDeviceEnablePeerAccess"],
         "cudaError_t (int peerDevice, unsigned int flags)",
         &[device(arg32(0)), more("flags", arg32(1))]),
     row(Trigger, Group::Context, "4.0", &["cudaDeviceDisablePeerAccess"],

@@ -36,6 +36,18 @@ fn a_failed_call_keeps_what_was_asked_and_no_more() {
 }
 
 #[test]
+fn states_and_vain_lookups_are_no_failures() {
+    let is_failure = |symbol: &str, result| by_symbol(symbol).unwrap().is_failure(result);
+    for state in [0, 4, 600, 704, 705] {
+        assert!(!is_failure("cudaFree", state) && !is_failure("cuCtxEnablePeerAccess", state), "{state}");
+    }
+    assert!(is_failure("cudaFree", 1) && is_failure("cuMemCreate", 800));
+    assert!(!is_failure("cuModuleGetFunction", 500) && is_failure("cuMemCreate", 500));
+    assert!(!is_failure("ncclCommInitRank", 7) && is_failure("ncclCommInitRank", 4));
+    assert!(!is_failure(C10, 1) && !is_failure("__cudaRegisterFatBinary", 1), "these return no status");
+}
+
+#[test]
 fn narrow_arguments_ignore_the_upper_half() {
     let values = decode("cuMemAlloc", &call(&[0, 0xffff_ffff_0000_1000], &[0x10_0000]));
     assert_eq!((values.size, values.address), (Some(0x1000), Some(0x10_0000)));

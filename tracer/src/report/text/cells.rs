@@ -16,27 +16,39 @@ pub(super) fn table(summary: &Summary, style: Style) -> String {
     let count = counted(summary.total.live_count, "allocation");
     let by = if summary.by.is_empty() { String::new() } else { format!(", by {}", summary.by.join(", ")) };
     let title = format!("GPU memory {}: {live} in {count}{by}", moment(&summary.at));
-    let mut text = style.title(&title) + "\n";
+    let text = style.title(&title) + "\n";
     if summary.cells.is_empty() {
         return text + "  No traced process took GPU memory.\n";
     }
-    let titles = summary.by.iter().map(|axis| Column::Name(axis_title(axis)));
+    text + &divided(summary, &summary.by, &summary.cells) + &pre_attach(summary)
+}
+
+/// The same memory, divided otherwise.
+pub(super) fn second_table(summary: &Summary, style: Style) -> String {
+    if summary.then_cells.is_empty() {
+        return String::new();
+    }
+    let title = format!("The same memory by {}", summary.then_by.join(", "));
+    style.title(&title) + "\n" + &divided(summary, &summary.then_by, &summary.then_cells)
+}
+
+fn divided(summary: &Summary, by: &[&'static str], cells: &[Cell]) -> String {
+    let titles = by.iter().map(|axis| Column::Name(axis_title(axis)));
     let numbers = ["Live", "Peak", "Allocated", "Count"].map(Column::Number);
     let mut table = Table::new(titles.chain(numbers).collect());
-    let (shown, rest) = biggest(&summary.cells, ROWS);
+    let (shown, rest) = biggest(cells, ROWS);
     let mut above: Option<&Cell> = None;
     for cell in shown {
-        table.row(labels(&summary.by, cell, above).into_iter().chain(numbers_of(&cell.bytes)));
+        table.row(labels(by, cell, above).into_iter().chain(numbers_of(&cell.bytes)));
         above = Some(cell);
     }
     if !rest.is_empty() {
-        table.row(first_label(&summary.by, &format!("({} smaller)", rest.len())).chain(rest_of(&rest)));
+        table.row(first_label(by, &format!("({} smaller)", rest.len())).chain(rest_of(&rest)));
     }
-    if !summary.by.is_empty() {
-        table.row(first_label(&summary.by, "Total").chain(numbers_of(&summary.total)));
+    if !by.is_empty() {
+        table.row(first_label(by, "Total").chain(numbers_of(&summary.total)));
     }
-    text += &table.render();
-    text + &pre_attach(summary)
+    table.render()
 }
 
 fn pre_attach(summary: &Summary) -> String {

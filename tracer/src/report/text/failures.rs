@@ -11,6 +11,8 @@ use crate::report::{bytes, clock};
 const AT_LENGTH: usize = 4;
 /// Lines for further failures, and rows for other failed calls.
 const LINES: usize = 20;
+/// What the driver rounds sizes up to.
+const ROUNDING: u64 = 2 << 20;
 /// Frames shown.
 const FRAMES: usize = 10;
 
@@ -49,11 +51,18 @@ fn what_failed(failed: &Failed) -> String {
     } else {
         String::new()
     };
-    let short = match (failed.requested_bytes, failed.free_bytes) {
+    let of_driver = match (failed.requested_bytes, failed.refused_bytes) {
+        // The driver rounds up: only what a pool or a context asked on its own account is worth a word.
+        (Some(asked), Some(refused)) if refused.abs_diff(asked) >= ROUNDING => {
+            format!(" (of the driver {})", bytes::human(refused))
+        }
+        _ => String::new(),
+    };
+    let short = match (failed.refused_bytes.or(failed.requested_bytes), failed.free_bytes) {
         (Some(asked), Some(free)) if asked > free => format!(", {} short", bytes::human(asked - free)),
         _ => String::new(),
     };
-    format!("{} at {}: {asked} on {gpu}; {free}{short}{again}", failed.rank, clock::format(failed.time_ns))
+    format!("{} at {}: {asked}{of_driver} on {gpu}; {free}{short}{again}", failed.rank, clock::format(failed.time_ns))
 }
 
 fn holders(summary: &Summary, failed: &Failed) -> String {
@@ -112,10 +121,13 @@ pub(super) fn others(summary: &Summary, style: Style) -> String {
     text
 }
 
-/// A result code with its meaning where CUDA's and the runtime's codes agree (`cuda.h` and `driver_types.h`, CUDA 11 on).
+/// A result code, with its meaning where CUDA's and the runtime's codes agree (`cuda.h` and `driver_types.h`, CUDA 11 on).
 fn result(failed: &Failed) -> String {
+    let Some(result) = failed.result else {
+        return failed.driver_status.map_or(String::new(), |status| format!("driver status {status:#x}"));
+    };
     let is_cuda = failed.api.starts_with("cu");
-    let meaning = match failed.result {
+    let meaning = match result {
         1 => "invalid value",
         2 => "out of memory",
         3 => "not initialized",
@@ -131,6 +143,7 @@ fn result(failed: &Failed) -> String {
         600 => "not ready",
         700 => "illegal address",
         719 => "launch failed",
+        800 => "not permitted",
         801 => "not supported",
         802 => "system not ready",
         803 => "driver and library versions differ",
@@ -138,8 +151,7 @@ fn result(failed: &Failed) -> String {
         _ => "",
     };
     match (is_cuda, meaning) {
-        (true, "") => failed.result.to_string(),
-        (true, meaning) => format!("{} {meaning}", failed.result),
-        (false, _) => format!("{:#x}", failed.result),
+        (true, meaning) => format!("{result} {meaning}").trim_end().to_owned(),
+        (false, _) => result.to_string(),
     }
 }

@@ -7,6 +7,7 @@ mod failures;
 mod head;
 mod physical;
 pub mod plain;
+mod printed;
 mod stacks;
 pub mod table;
 
@@ -48,8 +49,10 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         head::trust(summary, name, style),
         head::origin(summary),
         cells::table(summary, style),
+        cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
         failures::others(summary, style),

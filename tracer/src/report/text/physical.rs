@@ -3,6 +3,7 @@
 use super::table::{Column, Table};
 use super::{Style, sentence};
 use crate::report::bytes;
+use crate::report::holdings::Process;
 use crate::report::physical::{self, Compared};
 use crate::report::summary::Summary;
 
@@ -27,7 +28,7 @@ pub(super) fn against_nvml(summary: &Summary, style: Style) -> String {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let both = compared.nvml_bytes.zip(compared.live_bytes);
         table.row([
-            process.rank.clone(),
+            with_pid(process),
             device.label.clone(),
             bytes::human(device.bytes.peak_bytes),
             bytes::human(compared.live_bytes.unwrap_or(device.bytes.live_bytes)),
@@ -49,6 +50,12 @@ pub(super) fn against_nvml(summary: &Summary, style: Style) -> String {
         text += &sentence(&format!("  Largest difference in a quiet sample: {} ({rank})", bytes::human(off)));
     }
     text + &gpus(summary)
+}
+
+/// Name of a process with the pid under which `nvidia-smi` lists it.
+fn with_pid(process: &Process) -> String {
+    let pid = process.pid.to_string();
+    if process.rank.contains(&pid) { process.rank.clone() } else { format!("{} ({pid})", process.rank) }
 }
 
 fn nvml_figure(compared: &Compared) -> String {

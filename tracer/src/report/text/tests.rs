@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::plain::columns;
 use super::*;
-use crate::ledger::Kind;
-use crate::lifecycle::Axis;
+use crate::ledger::{Kind, Reading};
+use crate::lifecycle::{Axes, Axis};
 use crate::report::query::{At, Query};
 use crate::report::testbook::{TestBook, any_book};
 use crate::trace::record::{Library, Outcome, Source};
@@ -73,6 +73,38 @@ pub(in crate::report) fn out_of_memory() -> TestBook {
     t
 }
 
+/// Two ranks of a server that tells its phases, and its main process, which holds memory too.
+fn server() -> TestBook {
+    let mut t = TestBook::new();
+    let main = t.process(4100, "");
+    t.book.processes[main].command = ["python3", "-m", "sglang.launch_server"].map(str::to_owned).to_vec();
+    let ranks = [t.process(4101, "sglang::scheduler_TP0"), t.process(4102, "sglang::scheduler_TP1")];
+    let gpus = [t.gpu(0), t.gpu(1)];
+    let loader = "sglang/srt/model_executor/model_runner.py: ModelRunner.load_model";
+    let loading = t.python_stack(&[loader, "libc10_cuda.so"]);
+    for (n, (rank, gpu)) in ranks.into_iter().zip(gpus).enumerate() {
+        t.book.processes[rank].parent = Some(4100);
+        let step = |t: &mut TestBook, free: u64, line: &str| {
+            t.book.readings.push(Reading { t: t.book.end, process: rank, free, total: None, stack: None });
+            t.log(rank, &format!("[2026-11-29 15:12:32 TP{n}] {line}"));
+        };
+        t.allocate_kind(rank, gpu, 518 * MIB, Kind::Context);
+        step(&mut t, 80 * GIB, "Load weight begin. avail mem=80.00 GB");
+        let row = t.allocate(rank, gpu, 15 * GIB);
+        t.book.allocations[row].stack = Some(loading);
+        step(&mut t, 65 * GIB, "Load weight end. elapsed=0.09 s, type=X, avail mem=65.00 GB, mem usage=15.00 GB.");
+        t.allocate(rank, gpu, 41 * GIB);
+        // The least over all ranks is printed: another's.
+        step(&mut t, 25 * GIB, "Memory pool end. avail mem=24.00 GB");
+        let graph = t.allocate(rank, gpu, 402 * MIB);
+        t.book.allocations[graph].calls = vec!["cudaGraphInstantiateWithFlags".to_owned()];
+    }
+    t.log(main, "[2026-11-29 15:12:32] The server is fired up and ready to roll!");
+    t.allocate(ranks[1], gpus[1], 64 * MIB);
+    t.allocate_kind(main, gpus[0], 500 * MIB, Kind::Context);
+    t
+}
+
 /// Everything that can be wrong with a trace is.
 fn unreliable() -> TestBook {
     let mut t = TestBook::new();
@@ -109,13 +141,27 @@ fn of_a_run_out_of_memory() {
 }
 
 #[test]
+fn of_a_server_by_rank_and_phase() {
+    let t = server();
+    let axes = Axes::new(&t.book);
+    let summary = Summary::of(&axes, &Query::suiting(&axes, At::End)).unwrap();
+    insta::assert_snapshot!(render(&summary, "server.vrt", Style::default()));
+}
+
+#[test]
+fn a_trace_without_phases_is_divided_by_device_and_kind() {
+    let t = out_of_memory();
+    assert_eq!(Query::suiting(&Axes::new(&t.book), At::End), Query::default());
+}
+
+#[test]
 fn of_an_unreliable_trace() {
     insta::assert_snapshot!(report(&unreliable(), &Query::default()));
 }
 
 #[test]
 fn by_owner_and_stack_at_the_failure() {
-    let query = Query { by: vec![Axis::Owner, Axis::Stack], at: At::Oom };
+    let query = Query { by: vec![Axis::Owner, Axis::Stack], at: At::Oom, ..Query::default() };
     insta::assert_snapshot!(report(&out_of_memory(), &query));
 }
 
@@ -141,7 +187,7 @@ fn small_rows_become_one_and_the_total_stays() {
         let row = t.allocate(process, gpu, n * MIB);
         t.book.allocations[row].stack = Some(n as u32);
     }
-    let text = report(&t, &Query { by: vec![Axis::Stack], at: At::End });
+    let text = report(&t, &Query { by: vec![Axis::Stack], at: At::End, ..Query::default() });
     // 1 + … + 140 and 1 + … + 200 MiB.
     assert!(text.contains("(140 smaller)") && text.contains("9.64 GiB") && text.contains("19.63 GiB"), "{text}");
 }
@@ -174,7 +220,7 @@ proptest! {
         book in any_book(),
         by in prop::sample::subsequence(Axis::ALL.to_vec(), 0..=Axis::ALL.len()),
     ) {
-        let summary = Summary::new(&book, &Query { by, at: At::End }).unwrap();
+        let summary = Summary::new(&book, &Query { by, at: At::End, ..Query::default() }).unwrap();
         fits(&render(&summary, "server.vrt", Style::default()))?;
     }
 
@@ -206,7 +252,7 @@ proptest! {
         for gpu in &mut t.book.gpus {
             (gpu.index, gpu.uuid) = (None, name.clone());
         }
-        let summary = Summary::new(&t.book, &Query { by, at: At::End }).unwrap();
+        let summary = Summary::new(&t.book, &Query { by, at: At::End, ..Query::default() }).unwrap();
         fits(&render(&summary, &name, Style::default()))?;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Offsets up to 3.12 are those of x86-64 builds with the GIL, compiled from each version's headers; they did not change
 //! within a minor version. Since 3.13 the interpreter describes itself in `_Py_DebugOffsets`
-//! (Include/internal/pycore_debug_offsets.h).
+//! (`pycore_debug_offsets.h`).
 
 use tracer_ebpf::Python;
 

@@ -3,9 +3,9 @@
 /// How a version encodes lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// `co_lnotab` (up to 3.9): Objects/lnotab_notes.txt.
+    /// `co_lnotab` (up to 3.9): `Objects/lnotab_notes.txt`.
     Lnotab,
-    /// `co_linetable` of 3.10: PEP 626, Objects/lnotab_notes.txt.
+    /// `co_linetable` of 3.10: PEP 626, `Objects/lnotab_notes.txt`.
     Ranges,
     /// `co_linetable` since 3.11: Objects/locations.md.
     Locations,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::header;
 use crate::trace::record::{
-    Alloc, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Loss, Notice, Nvml, NvmlProcess, Op, Outcome,
-    Process, Record, Rm, Source, Stack, Step,
+    Alloc, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Log, Loss, Notice, Nvml, NvmlProcess, Op,
+    Outcome, Process, Record, Rm, Source, Stack, Step,
 };
 
 fn step() -> impl Strategy<Value = Step> {
@@ -157,6 +157,12 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
         nvml().prop_map(Record::Nvml),
         (any::<u64>(), ".*", any::<u64>()).prop_map(|(t, why, count)| Record::Loss(Loss { t, why, count })),
         (any::<u64>(), ".*").prop_map(|(t, text)| Record::Notice(Notice { t, text })),
+        (any::<u64>(), any::<(u32, u32)>(), ".*").prop_map(|(t, (pid, fd), text)| Record::Log(Log {
+            t,
+            pid,
+            fd,
+            text
+        })),
         (any::<u32>(), vec(any::<u32>(), 0..9)).prop_map(|(id, frames)| Record::Stack(Stack { id, frames })),
         (any::<u32>(), ".*", ".*", any::<u64>(), option::of(".*"), any::<Option<u32>>(), frame_kind).prop_map(
             |(id, function, module, offset, file, line, kind)| {

@@ -1,0 +1,385 @@
+//! Traced processes as the live tests drive them: a server that answers line by line, a tracer in front of it or beside it,
+//! and what must be left of the tracer when it is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tracer::ledger::Book;
+
+use crate::sim::{Sim, workspace_binary};
+use crate::truth::Truth;
+
+/// Longest wait for anything: these tests are not timed, a hang is what it ends.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The tracer to test: `VRAMTRACE`, or the one built beside the tests.
+///
+/// # Errors
+/// When it was not built.
+pub fn vramtrace() -> Result<PathBuf> {
+    std::env::var_os("VRAMTRACE").map_or_else(|| workspace_binary("vramtrace"), |path| Ok(path.into()))
+}
+
+/// Waits until something is so.
+///
+/// # Errors
+/// When it is not for [`PATIENCE`], or the condition fails.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition()? {
+        ensure!(Instant::now() < deadline, "waited for nothing: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// A child process that is spoken to in lines, in a process group of its own. Dropping it kills it.
+#[derive(Debug)]
+pub struct Talk {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<std::process::ChildStdout>,
+    stderr: std::process::ChildStderr,
+    /// Process to kill when this is dropped: the server, where the child is a tracer in front of it.
+    server: Option<Pid>,
+}
+
+impl Talk {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().context("no output")?);
+        let stderr = child.stderr.take().context("no output")?;
+        Ok(Self { child, stdin, stdout, stderr, server: None })
+    }
+
+    /// Starts a server of the simulation (through a tracer, where `command` is one) and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn server(command: Command) -> Result<Self> {
+        let mut talk = Self::start(command)?;
+        match talk.answer("ready") {
+            Ok(pid) => talk.server = Some(Pid::from_raw(pid)),
+            Err(error) => return Err(error.context(talk.errors())),
+        }
+        Ok(talk)
+    }
+
+    /// Process id of the child.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Process id of the server, as it sees itself.
+    #[must_use]
+    pub fn server_pid(&self) -> u32 {
+        self.server.map_or(0, |pid| pid.as_raw().cast_unsigned())
+    }
+
+    /// The next line of output: a word and a number. The word must be the one expected; gives the number.
+    ///
+    /// # Errors
+    /// Another word, no line for [`PATIENCE`], or the end of output.
+    pub fn answer(&mut self, word: &str) -> Result<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut line = String::new();
+        while !line.ends_with('\n') {
+            if self.stdout.buffer().is_empty() {
+                let mut fds = [PollFd::new(self.stdout.get_ref().as_fd(), PollFlags::POLLIN)];
+                let left = deadline.saturating_duration_since(Instant::now());
+                ensure!(poll(&mut fds, PollTimeout::try_from(left)?)? > 0, "no answer {word:?}");
+            }
+            ensure!(self.stdout.read_line(&mut line)? > 0, "no answer {word:?} but the end");
+        }
+        let (said, number) = line.trim_end().split_once(' ').with_context(|| line.clone())?;
+        ensure!(said == word, "{line:?} and not {word:?}");
+        Ok(number.parse()?)
+    }
+
+    /// Sends a line.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("its input is closed")?;
+        Ok(writeln!(stdin, "{line}").and_then(|()| stdin.flush())?)
+    }
+
+    /// Sends a line and gives the number in the answer, which begins with the same word.
+    ///
+    /// # Errors
+    /// As [`Talk::say`] and [`Talk::answer`].
+    pub fn ask(&mut self, line: &str) -> Result<i32> {
+        self.say(line)?;
+        self.answer(line.split(' ').next().unwrap_or_default()).with_context(|| line.to_owned())
+    }
+
+    /// Sends a line whose answer must be 0.
+    ///
+    /// # Errors
+    /// Another answer.
+    pub fn order(&mut self, line: &str) -> Result<()> {
+        let answer = self.ask(line)?;
+        ensure!(answer == 0, "{line}: {answer}");
+        Ok(())
+    }
+
+    /// Lets the server end: it does when its input does.
+    pub fn close(&mut self) {
+        drop(self.stdin.take());
+    }
+
+    /// A signal for the child alone.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(self.as_pid(), signal)?)
+    }
+
+    /// A signal for the child's process group, as Ctrl-C in a terminal sends it.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal_group(&self, signal: Signal) -> Result<()> {
+        Ok(killpg(self.as_pid(), signal)?)
+    }
+
+    fn as_pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Waits for the child's end.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        let mut status = None;
+        wait_until("the end of a child", || {
+            status = self.child.try_wait()?;
+            Ok(status.is_some())
+        })
+        .with_context(|| self.errors())?;
+        status.context("no status")
+    }
+
+    /// The rest of its output and all of its errors, once it has ended.
+    ///
+    /// # Errors
+    /// As [`Talk::wait`].
+    pub fn finish(mut self) -> Result<(ExitStatus, String, String)> {
+        self.close();
+        let status = self.wait()?;
+        let errors = self.errors();
+        Ok((status, read_what_is_there(self.stdout.get_ref().as_fd().try_clone_to_owned()?), errors))
+    }
+
+    /// What it wrote to standard error and nobody read yet. Does not wait.
+    pub fn errors(&mut self) -> String {
+        self.stderr.as_fd().try_clone_to_owned().map(read_what_is_there).unwrap_or_default()
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.close();
+        for pid in [Some(self.as_pid()), self.server].into_iter().flatten() {
+            // A child that was waited for has given its id back.
+            if pid != self.as_pid() || matches!(self.child.try_wait(), Ok(None)) {
+                _ = kill(pid, Signal::SIGKILL);
+            }
+        }
+        _ = self.child.wait();
+    }
+}
+
+/// Reads a pipe as far as it goes, without waiting for whoever else has it open.
+fn read_what_is_there(fd: OwnedFd) -> String {
+    _ = fcntl(fd.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+    let mut text = Vec::new();
+    _ = std::fs::File::from(fd).read_to_end(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// `vramtrace run` of a server in a simulation, into `file`.
+///
+/// # Errors
+/// When there is no tracer.
+pub fn run_command(sim: &Sim, file: &Path, options: &[&str]) -> Result<Command> {
+    let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
+    command.args(["run", "--as-root", "-o"]).arg(file).args(options).arg("--").arg(sim.program("server"));
+    Ok(command)
+}
+
+/// `vramtrace attach` into `file`, told when it traces (it says so).
+///
+/// # Errors
+/// When it does not start.
+pub fn attach(sim: &Sim, file: &Path, options: &[&str]) -> Result<Talk> {
+    let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
+    command.args(["attach", "-o"]).arg(file).args(options);
+    let mut tracer = Talk::start(command)?;
+    let mut said = String::new();
+    wait_until("the tracer's first line", || {
+        said.push_str(&tracer.errors());
+        let ended = tracer.child.try_wait()?;
+        ensure!(ended.is_none(), "it ended, {}: {said}{}", ended.unwrap_or_default(), tracer.errors());
+        Ok(said.contains("Ctrl-C ends it"))
+    })
+    .with_context(|| said.clone())?;
+    Ok(tracer)
+}
+
+/// Reads a trace.
+///
+/// # Errors
+/// It cannot be read.
+pub fn book(file: &Path) -> Result<Book> {
+    Book::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// Live bytes of a process at the end of a trace, while it lived.
+#[must_use]
+pub fn held_at_end(book: &Book, pid: u32) -> u64 {
+    let of = |a: &&tracer::ledger::Allocation| book.processes[a.process].pid == pid && a.died.is_none();
+    book.allocations.iter().filter(of).map(|a| a.bytes).sum()
+}
+
+/// Live bytes of a process (by pid: of whatever it executed) after each moment before `end` at which they changed.
+#[must_use]
+pub fn history(book: &Book, pid: u32, end: u64) -> Vec<u64> {
+    let mut changes: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for row in book.allocations.iter().filter(|a| book.processes[a.process].pid == pid) {
+        changes.entry(row.born).or_default().0 += row.bytes;
+        if let Some((died, _)) = row.died {
+            changes.entry(died).or_default().1 += row.bytes;
+        }
+    }
+    let (mut live, mut steps) = (0, Vec::new());
+    for (_, (plus, minus)) in changes.into_iter().take_while(|(t, _)| *t < end) {
+        let before = live;
+        live = live + plus - minus;
+        steps.extend((live != before).then_some(live));
+    }
+    steps
+}
+
+/// The ledger of a process that was traced from its first call to its end is the driver's, step by step, on GPU 0.
+///
+/// # Errors
+/// It differs, or the driver saw no memory.
+pub fn exact(book: &Book, truth: &Truth, pid: u32) -> Result<()> {
+    let process = book.processes.iter().find(|p| p.pid == pid).with_context(|| format!("no process {pid}"))?;
+    // Then the driver takes back file by file what the ledger closes at once.
+    let end = process.died.with_context(|| format!("no end of process {pid}"))?;
+    let theirs = truth.history(pid, 0).into_iter().take_while(|(t, _)| *t < end).map(|(_, live)| live);
+    let (ours, theirs) = (history(book, pid, end), theirs.collect::<Vec<_>>());
+    ensure!(!theirs.is_empty(), "the driver gave process {pid} nothing");
+    let equal = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    ensure!(ours == theirs, "process {pid}, step {equal}: {:?}, truth {:?}", ours.get(equal), theirs.get(equal));
+    ensure!(held_at_end(book, pid) == 0, "process {pid} is gone and holds memory");
+    // The call in which a process becomes ours was entered before.
+    let harmless = ["unreadable_stack", "unknown_return"];
+    let lost: Vec<_> = book.losses.iter().filter(|(why, _)| !harmless.contains(&why.as_str())).collect();
+    ensure!(lost.is_empty(), "{lost:?}");
+    Ok(())
+}
+
+/// What a tracer has in the kernel: programs, links and maps, by id.
+#[derive(Debug)]
+pub struct Footprint {
+    ids: BTreeSet<(&'static str, u32)>,
+}
+
+impl Footprint {
+    /// Of a running tracer.
+    ///
+    /// # Errors
+    /// It has nothing there, so that nothing could be told later.
+    pub fn of(pid: u32) -> Result<Self> {
+        let mut ids = BTreeSet::new();
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
+            let text = std::fs::read_to_string(entry?.path()).unwrap_or_default();
+            for kind in ["prog_id", "link_id", "map_id"] {
+                let value = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(":\t")?.parse().ok());
+                ids.extend(value.map(|id: u32| (kind, id)));
+            }
+        }
+        let count = |wanted| ids.iter().filter(|(kind, _)| *kind == wanted).count();
+        ensure!(count("prog_id") > 0 && count("link_id") > 0 && count("map_id") > 0, "no programs: {ids:?}");
+        Ok(Self { ids })
+    }
+
+    /// Waits until all of it is gone. Links go with the tracer's descriptors, programs and maps a grace period later.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub fn gone(&self) -> Result<()> {
+        let mut left = BTreeSet::new();
+        let waited = wait_until("the end of programs, links and maps", || {
+            let programs = aya::programs::loaded_programs().filter_map(Result::ok).map(|p| ("prog_id", p.id()));
+            let links = aya::programs::loaded_links().filter_map(Result::ok).map(|l| ("link_id", l.id()));
+            let maps = aya::maps::loaded_maps().filter_map(Result::ok).map(|m| ("map_id", m.id()));
+            let now: BTreeSet<_> = programs.chain(links).chain(maps).collect();
+            left = self.ids.intersection(&now).copied().collect();
+            Ok(left.is_empty())
+        });
+        waited.with_context(|| format!("{left:?}"))
+    }
+}
+
+/// State of a process as `/proc/PID/stat` has it: `R`, `S`, `T` (stopped), `Z`; none when it is gone.
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// True while a process runs or sleeps by its own will.
+#[must_use]
+pub fn goes_on(pid: u32) -> bool {
+    matches!(state(pid), Some('R' | 'S' | 'D'))
+}
+
+/// Code of a mapped library is what its file holds: no breakpoint is left in it. Gives the bytes compared.
+///
+/// # Errors
+/// A difference, or nothing to compare.
+pub fn code_is_untouched(pid: u32, library: &str) -> Result<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem"))?;
+    let mut compared = 0;
+    for line in maps.lines().filter(|line| line.contains(" r-xp ") && line.ends_with(library)) {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (start, end) = fields[0].split_once('-').context("a range")?;
+        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let file = std::fs::read(fields[5])?;
+        let offset = usize::try_from(u64::from_str_radix(fields[2], 16)?)?;
+        let mut code = vec![0; usize::try_from(end - start)?.min(file.len() - offset)];
+        memory.read_exact_at(&mut code, start)?;
+        if let Some(at) = code.iter().zip(&file[offset..]).position(|(a, b)| a != b) {
+            bail!("{library} differs from its file at {:#x}: {:#x}", offset + at, code[at]);
+        }
+        compared += code.len() as u64;
+    }
+    ensure!(compared > 0, "process {pid} maps no code of {library}");
+    Ok(compared)
+}

@@ -1,0 +1,381 @@
+//! How tracing ends: signals, time limits, kills of either side, a full disk. The target must not notice, the trace must be
+//! readable, and nothing may stay behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use live_tests::live::{
+    Footprint, Talk, attach, book, code_is_untouched, goes_on, held_at_end, run_command, state, vramtrace, wait_until,
+};
+use live_tests::sim::{Config, Sim, detach};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tracer::attach::find::descendants;
+use tracer::trace::record::Outcome;
+
+const MIB: u64 = 1 << 20;
+/// A context of the simulated GPU.
+const CONTEXT: u64 = 518 * MIB;
+
+fn start() -> Result<(Sim, PathBuf)> {
+    let mut sim = Sim::start(Config::default())?;
+    // Other tests probe libraries at the same time: nobody else may touch those whose code is looked at.
+    sim.own_libraries()?;
+    let file = sim.scratch().join("run.vrt");
+    Ok((sim, file))
+}
+
+fn running(why: &str) -> Option<Outcome> {
+    Some(Outcome::Running { why: why.to_owned() })
+}
+
+/// Long enough for the tracer to have written all that was seen before.
+fn let_it_flush() {
+    sleep(Duration::from_millis(500));
+}
+
+/// The server runs as if there never had been a tracer.
+fn unharmed(server: &mut Talk, footprint: &Footprint) -> Result<()> {
+    footprint.gone()?;
+    code_is_untouched(server.server_pid(), "libcuda.so.1")?;
+    code_is_untouched(server.server_pid(), "libcudart.so.12")?;
+    server.order("alloc 4")
+}
+
+#[test]
+fn ctrl_c_ends_the_target_and_then_the_trace() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("alloc 10")?;
+    let pid = run.server_pid();
+    run.signal_group(Signal::SIGINT)?;
+    let (status, _, errors) = run.finish()?;
+    ensure!(status.code() == Some(130), "{status}: {errors}");
+    let book = book(&file)?;
+    ensure!(book.outcome == Some(Outcome::Killed { signal: 2 }), "{:?}", book.outcome);
+    ensure!(held_at_end(&book, pid) == 0 && !book.allocations.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_the_target_alone() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("alloc 10")?;
+    run.order("report 2")?;
+    let footprint = Footprint::of(run.pid())?;
+    for _ in 0..2 {
+        run.signal_group(Signal::SIGINT)?;
+        ensure!(run.answer("signal")? == 2);
+        // Two that come before the first is looked at are one.
+        sleep(Duration::from_millis(200));
+    }
+    ensure!(run.wait()?.code() == Some(130));
+    // It got each once: the next thing it says is an answer.
+    unharmed(&mut run, &footprint)?;
+    let book = book(&file)?;
+    ensure!(book.outcome == running("interrupted"), "{:?}", book.outcome);
+    ensure!(held_at_end(&book, run.server_pid()) == CONTEXT + 10 * MIB);
+    Ok(())
+}
+
+#[test]
+fn signals_for_the_tracer_alone_are_passed_on() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+        run.order(&format!("report {}", signal as i32))?;
+        for _ in 0..3 {
+            run.signal(signal)?;
+            ensure!(run.answer("signal")? == signal as i32);
+        }
+    }
+    run.order("ending 15")?;
+    run.order("alloc 10")?;
+    run.signal(Signal::SIGTERM)?;
+    run.answer("ending")?;
+    let (status, rest, errors) = run.finish()?;
+    ensure!(status.code() == Some(5) && rest.is_empty(), "{status}: {rest}{errors}");
+    let outcome = book(&file)?.outcome;
+    ensure!(outcome == Some(Outcome::Exited { code: 5 }), "{outcome:?}");
+    Ok(())
+}
+
+#[test]
+fn signals_for_the_whole_group_arrive_once() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("report 10")?;
+    run.order("report 15")?;
+    run.signal_group(Signal::SIGUSR1)?;
+    ensure!(run.answer("signal")? == 10);
+    run.signal_group(Signal::SIGTERM)?;
+    ensure!(run.answer("signal")? == 15);
+    sleep(Duration::from_millis(200));
+    run.order("alloc 1")?;
+    Ok(())
+}
+
+/// A server that made a process group of its own does not get its starter's signals: the tracer does.
+#[test]
+fn a_target_that_left_the_group_gets_its_signals_too() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("leave")?;
+    run.order("ending 2")?;
+    run.signal_group(Signal::SIGINT)?;
+    run.answer("ending")?;
+    ensure!(run.wait()?.code() == Some(5));
+    Ok(())
+}
+
+#[test]
+fn a_time_limit_ends_tracing_not_the_target() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &["--until", "1s"])?)?;
+    run.order("alloc 10")?;
+    let footprint = Footprint::of(run.pid())?;
+    footprint.gone()?;
+    let book = book(&file)?;
+    ensure!(book.outcome == running("until"), "{:?}", book.outcome);
+    ensure!(held_at_end(&book, run.server_pid()) == CONTEXT + 10 * MIB);
+    unharmed(&mut run, &footprint)?;
+    // It stands in front of the target as before.
+    run.order("report 10")?;
+    run.signal(Signal::SIGUSR1)?;
+    ensure!(run.answer("signal")? == 10);
+    run.order("ending 15")?;
+    run.signal(Signal::SIGTERM)?;
+    run.answer("ending")?;
+    ensure!(run.wait()?.code() == Some(5));
+    Ok(())
+}
+
+/// Kills the tracer and looks at what it leaves; `allocated` is what the server had when the trace was last flushed.
+fn killed(prepare: fn(&mut Talk) -> Result<()>, allocated: Option<u64>) -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    prepare(&mut run)?;
+    let footprint = Footprint::of(run.pid())?;
+    run.signal(Signal::SIGKILL)?;
+    run.wait()?;
+    run.order("alloc 2")?;
+    unharmed(&mut run, &footprint)?;
+    let book = book(&file)?;
+    ensure!(book.outcome.is_none(), "{:?}", book.outcome);
+    if let Some(bytes) = allocated {
+        let held = held_at_end(&book, run.server_pid());
+        ensure!(held == bytes, "{held}, not {bytes}");
+    }
+    Ok(())
+}
+
+#[test]
+fn kill_9_before_the_first_call() -> Result<()> {
+    killed(|_| Ok(()), None)
+}
+
+#[test]
+fn kill_9_after_some_calls() -> Result<()> {
+    let prepare = |run: &mut Talk| {
+        run.order("alloc 10")?;
+        run.order("alloc 20")?;
+        let_it_flush();
+        Ok(())
+    };
+    killed(prepare, Some(CONTEXT + 30 * MIB))
+}
+
+#[test]
+fn kill_9_in_the_middle_of_calls() -> Result<()> {
+    killed(|run| run.order("busy"), None)
+}
+
+/// A second libcuda, for the moment at which a process is held.
+fn odd_library(sim: &Sim) -> Result<String> {
+    let environment = sim.environment()?;
+    let odd = environment.iter().find(|(name, _)| *name == "VRAMTRACE_SIM_ODD_LIBCUDA").context("no odd library")?;
+    Ok(odd.1.to_string_lossy().into_owned())
+}
+
+fn wait_for_state(pid: u32, wanted: char) -> Result<()> {
+    wait_until(&format!("state {wanted} of {pid}"), || Ok(state(pid) == Some(wanted)))
+}
+
+#[test]
+fn kill_9_while_the_target_is_held() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    let footprint = Footprint::of(run.pid())?;
+    // A tracer that cannot place the probes.
+    run.signal(Signal::SIGSTOP)?;
+    wait_for_state(run.pid(), 'T')?;
+    run.say(&format!("driver {}", odd_library(&sim)?))?;
+    wait_for_state(run.server_pid(), 'T')?;
+    run.signal(Signal::SIGKILL)?;
+    ensure!(run.answer("driver")? == 0);
+    footprint.gone()
+}
+
+#[test]
+fn a_process_held_when_tracing_ends_goes_on() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    let mut tracer = attach(&sim, &file, &["--pid", &server.server_pid().to_string()])?;
+    tracer.signal(Signal::SIGSTOP)?;
+    wait_for_state(tracer.pid(), 'T')?;
+    server.say(&format!("driver {}", odd_library(&sim)?))?;
+    wait_for_state(server.server_pid(), 'T')?;
+    tracer.signal(Signal::SIGINT)?;
+    tracer.signal(Signal::SIGCONT)?;
+    ensure!(server.answer("driver")? == 0);
+    ensure!(tracer.wait()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_target_that_stops_itself_stays_stopped() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &["--until", "1s"])?)?;
+    run.order("alloc 10")?;
+    run.say("raise 19")?;
+    wait_for_state(run.server_pid(), 'T')?;
+    let footprint = Footprint::of(run.pid())?;
+    // Through its ticks, its end and its last look at who is held.
+    footprint.gone()?;
+    ensure!(state(run.server_pid()) == Some('T'), "{:?}", state(run.server_pid()));
+    kill(Pid::from_raw(run.server_pid().cast_signed()), Signal::SIGCONT)?;
+    ensure!(run.answer("raised")? == 19);
+    Ok(())
+}
+
+#[test]
+fn kill_9_of_the_target() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("alloc 10")?;
+    let pid = run.server_pid();
+    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL)?;
+    ensure!(run.wait()?.code() == Some(128 + 9));
+    let book = book(&file)?;
+    ensure!(book.outcome == Some(Outcome::Killed { signal: 9 }), "{:?}", book.outcome);
+    let process = book.processes.iter().find(|p| p.pid == pid).context("no process")?;
+    ensure!(process.exit_signal == Some(9), "{process:?}");
+    ensure!(held_at_end(&book, pid) == 0);
+    Ok(())
+}
+
+#[test]
+fn a_crash_of_the_target() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("alloc 10")?;
+    let pid = run.server_pid();
+    run.say("crash 16")?;
+    ensure!(run.wait()?.code() == Some(128 + 11));
+    let book = book(&file)?;
+    ensure!(book.outcome == Some(Outcome::Killed { signal: 11 }), "{:?}", book.outcome);
+    // All of it was there until the crash.
+    let end = book.processes.iter().find(|p| p.pid == pid).and_then(|p| p.died).context("no end")?;
+    ensure!(book.live_at(end - 1, |_| true) == CONTEXT + 10 * MIB);
+    ensure!(held_at_end(&book, pid) == 0);
+    Ok(())
+}
+
+/// A small file system of its own.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(at: PathBuf, size: &str) -> Result<Self> {
+        fs::create_dir(&at)?;
+        let size = format!("size={size}");
+        ensure!(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "small"]).arg(&at).status()?.success());
+        Ok(Self(at))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        _ = detach(&self.0);
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_error_and_no_harm() -> Result<()> {
+    let (sim, _) = start()?;
+    let disk = SmallDisk::new(sim.scratch().join("small"), "32k")?;
+    let file = disk.0.join("run.vrt");
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    run.order("alloc 10")?;
+    let footprint = Footprint::of(run.pid())?;
+    run.order("busy")?;
+    footprint.gone().context("the trace was never too large")?;
+    unharmed(&mut run, &footprint)?;
+    run.say("exit 3")?;
+    let (status, _, errors) = run.finish()?;
+    // A failure of ours.
+    ensure!(status.code() == Some(1), "{status}");
+    ensure!(errors.lines().count() == 1 && errors.contains("No space left on device"), "{errors}");
+    let book = book(&file)?;
+    ensure!(book.outcome.is_none() && book.allocations.iter().any(|a| a.bytes == 10 * MIB), "{book:?}");
+    Ok(())
+}
+
+/// Bytes, exit code, standard streams: of a command that is no CUDA program at all.
+#[test]
+fn streams_and_exit_code_are_the_commands_own() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut command = Command::new(vramtrace()?);
+    command.arg("run").arg("-o").arg(&file).args(["--", "sh", "-c", "cat; printf 'e\\000\\377' >&2; exit 7"]);
+    let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    fs::write(sim.scratch().join("input"), &bytes)?;
+    command.stdin(fs::File::open(sim.scratch().join("input"))?).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output()?;
+    ensure!(output.status.code() == Some(7) && output.stdout == bytes, "{}", output.status);
+    ensure!(output.stderr.starts_with(b"e\0\xff") && output.stderr.ends_with(b".vrt\n"));
+    Ok(())
+}
+
+#[test]
+fn probes_are_out_quickly() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    server.order("alloc 10")?;
+    server.order("busy")?;
+    let mut tracer = attach(&sim, &file, &["--pid", &server.server_pid().to_string()])?;
+    sleep(Duration::from_millis(300));
+    let footprint = Footprint::of(tracer.pid())?;
+    let begin = Instant::now();
+    tracer.signal(Signal::SIGKILL)?;
+    tracer.wait()?;
+    let killed = begin.elapsed();
+    footprint.gone()?;
+    let probes: u32 = book(&file)?.libraries.iter().map(|library| library.placed).sum();
+    println!("{probes} probes of a process that is killed are out after {killed:.0?}, freed {:.0?}", begin.elapsed());
+    ensure!(probes > 100, "{probes} probes");
+    // What perf's probes take here: ten seconds and more. Not a timed test.
+    ensure!(killed < Duration::from_secs(5), "{killed:?}");
+    ensure!(goes_on(server.server_pid()));
+    Ok(())
+}
+
+/// The guard is gone a moment after the tracer, and holds none of its streams.
+#[test]
+fn no_process_stays_behind() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    let children = descendants(run.pid());
+    ensure!(children.len() == 4, "itself, the server, the guard and its member of the group: {children:?}");
+    let children: Vec<_> = children.iter().map(|pid| Path::new("/proc").join(pid.to_string())).collect();
+    run.close();
+    ensure!(run.wait()?.success());
+    wait_until("the guard's end", || Ok(children.iter().all(|child| !child.join("fd").exists() || is_zombie(child))))
+}
+
+fn is_zombie(process: &Path) -> bool {
+    fs::read_to_string(process.join("stat")).is_ok_and(|stat| stat.contains(") Z "))
+}

@@ -1,0 +1,141 @@
+//! What a session does now and then, and at its end.
+
+use std::time::{Duration, Instant};
+
+use super::{Error, Session};
+use crate::{
+    collect::{clock::monotonic_ns, nvml::Sampler},
+    trace::record::{Footer, Loss, Outcome, Record},
+};
+
+/// Quiet time after the last change of memory before NVML is asked: what it says is then comparable.
+const QUIET_NS: u64 = 30_000_000;
+/// Longest wait for the last sample.
+const SAMPLE: Duration = Duration::from_secs(3);
+/// Longest look at the last events for somebody in a hurry. The rest are counted as lost.
+const DRAIN: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Asks NVML when memory has changed and then rested.
+    pub fn sample_when_quiet(&mut self) {
+        let Some(nvml) = &mut self.nvml else { return };
+        if self.changed.is_some_and(|t| monotonic_ns().saturating_sub(t) > QUIET_NS) {
+            nvml.request();
+            self.changed = None;
+        }
+    }
+
+    /// Writes an NVML sample that has come.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn receive_sample(&mut self) -> Result<(), Error> {
+        let samples = self.nvml.as_mut().and_then(Sampler::receive).unwrap_or_default();
+        for sample in samples {
+            self.writer.record(&Record::Nvml(sample))?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel side look at files that carry objects between processes: between driver requests nothing else does.
+    pub fn settle(&mut self) {
+        if !self.transfers.is_empty() {
+            self.kernel.check_transfers();
+        }
+    }
+
+    /// Once a second: titles, closed files, losses, an NVML sample.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn tick(&mut self) -> Result<(), Error> {
+        let t = monotonic_ns();
+        let found = self.processes.poll(t);
+        self.write(found)?;
+        for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
+            self.writer.record(&record)?;
+        }
+        if let Some(nvml) = &mut self.nvml
+            && !self.processes.is_empty()
+        {
+            nvml.request();
+        }
+        Ok(())
+    }
+
+    /// Makes all that was seen so far readable in the file.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        Ok(self.writer.flush()?)
+    }
+
+    /// A last sample. What memory does meanwhile is still seen: else the sample could not be held against the ledger.
+    fn last_sample(&mut self) -> Result<(), Error> {
+        let until = Instant::now() + SAMPLE;
+        // One that is on its way began too early.
+        for fresh in [false, true] {
+            if let Some(nvml) = self.nvml.as_mut().filter(|_| fresh) {
+                nvml.request();
+            }
+            while self.nvml.as_ref().is_some_and(Sampler::in_flight) && Instant::now() < until {
+                self.drain()?;
+                self.receive_sample()?;
+                self.wait(&[], Duration::from_millis(1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the session: a last sample (unless in a `hurry`), probes out, the last events in, the footer written.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn finish(mut self, outcome: Outcome, hurry: bool) -> Result<Summary, Error> {
+        if !hurry {
+            self.last_sample()?;
+        }
+        self.kernel.detach();
+        let until = Instant::now() + DRAIN;
+        let mut unread = 0;
+        while self.drain()? {
+            if hurry && Instant::now() > until {
+                unread = self.discard();
+                break;
+            }
+        }
+        let t = monotonic_ns();
+        for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
+            self.writer.record(&record)?;
+        }
+        if unread > 0 {
+            self.writer.record(&Record::Loss(Loss { t, why: "unread".to_owned(), count: unread }))?;
+        }
+        let summary =
+            Summary { events: self.count, lost: self.losses.events() + unread, running: self.processes.len() };
+        self.writer.record(&Record::Footer(Footer { t, outcome, events: self.count }))?;
+        self.writer.finish()?;
+        Ok(summary)
+    }
+
+    /// Takes out what is left without looking at it; gives how much that was.
+    fn discard(&mut self) -> u64 {
+        let mut count = 0;
+        while self.events.next().is_some() {
+            count += 1;
+        }
+        count
+    }
+}
+
+/// What a finished session has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Events seen.
+    pub events: u64,
+    /// Events lost.
+    pub lost: u64,
+    /// Traced processes that still run.
+    pub running: usize,
+}

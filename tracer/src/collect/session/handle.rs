@@ -1,0 +1,175 @@
+//! Kernel events to trace records.
+
+use tracer_ebpf as wire;
+
+use super::{Error, Session};
+use crate::{
+    attach::image,
+    collect::{ioctl, wire::Event},
+    probe,
+    trace::record::{Call, Op, Process, Record, Rm, Step},
+};
+
+/// Events handled before signals, timers and the child are looked at again: a fast producer must not starve them.
+const BATCH: usize = 4096;
+
+impl Session {
+    /// Handles what the kernel sent, up to a batch. True when more is waiting.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn drain(&mut self) -> Result<bool, Error> {
+        for _ in 0..BATCH {
+            // The item borrows the ring: copy what outlives it.
+            let Some(item) = self.events.next() else { return Ok(false) };
+            let bytes = item.to_vec();
+            drop(item);
+            match Event::read(&bytes) {
+                Some(event) => self.handle(event)?,
+                None => self.malformed += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, event: Event<'_>) -> Result<(), Error> {
+        self.count += 1;
+        match event {
+            Event::Stack(regs, bytes) => self.stack(&regs, bytes)?,
+            Event::Python(frames) => self.pending.python(frames),
+            Event::Code(code) => self.code(&code)?,
+            Event::Call(call) => self.call(&call)?,
+            Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
+            Event::Fork(fork) => {
+                let pid = fork.other;
+                self.processes.fork(fork.header.tgid, pid);
+                self.stacks.fork(fork.header.tgid, pid);
+                let step = Step::Forked { parent: fork.header.tgid };
+                self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
+            }
+            Event::Exec(exec) => self.exec(&exec)?,
+            Event::Exit(exit) => self.exit(&exit)?,
+            Event::Library(library) => self.library(&library)?,
+            Event::Release(release) => {
+                let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
+                self.transfers.remove(&release.file);
+                let op = Op::Close { file: release.file };
+                self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &wire::Call) -> Result<(), Error> {
+        let stack = self.take_stack(&call.header)?;
+        let Some(row) = probe::by_id(call.frame.probe) else {
+            self.malformed += 1;
+            return Ok(());
+        };
+        let values = row.decode(call);
+        let inside = if call.depth > 0 { symbol(call.parent.probe) } else { String::new() };
+        Ok(self.writer.record(&Record::Call(Call {
+            t: call.header.time_ns,
+            start: call.frame.enter_ns,
+            pid: call.header.tgid,
+            tid: call.header.tid,
+            api: row.symbol.to_owned(),
+            result: row.result(call),
+            depth: call.depth,
+            inside,
+            outer: call.outer_ns,
+            library: call.frame.library,
+            address: values.address,
+            size: values.size,
+            handle: values.handle,
+            device: values.device,
+            free: values.free,
+            total: values.total,
+            more: values.more,
+            unreadable: values.unreadable,
+            stack,
+        }))?)
+    }
+
+    fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
+        let stack = self.take_stack(&ioctl.header)?;
+        let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
+        let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
+        // A file found closed was so before this request.
+        let closed = self.processes.uses(pid, ioctl.fd, ioctl.file, t);
+        self.write(closed)?;
+        let frames = &ioctl.calls[..(ioctl.depth as usize).min(wire::DEPTH)];
+        let calls: Vec<String> = frames.iter().map(|f| symbol(f.probe)).collect();
+        let outer = frames.first().map_or(0, |f| f.enter_ns);
+        for op in decoded.ops {
+            if matches!(op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
+                self.changed = Some(t);
+            }
+            if let Op::Export { file, .. } | Op::Import { file, .. } = op {
+                self.transfers.insert(file);
+            }
+            self.writer.record(&Record::Rm(Rm {
+                t,
+                start: ioctl.enter_ns,
+                unfinished: ioctl.unfinished != 0,
+                pid,
+                tid,
+                status: decoded.status,
+                calls: calls.clone(),
+                outer,
+                stack,
+                op,
+            }))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what was found out about processes and files.
+    pub(super) fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
+        for record in records {
+            if let Record::Rm(rm) = &record {
+                self.changed = Some(rm.t);
+            }
+            self.writer.record(&record)?;
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, exec: &wire::Process) -> Result<(), Error> {
+        let pid = exec.header.tgid;
+        self.stacks.forget(pid);
+        if !self.processes.contains(pid) {
+            // Nobody's yet: it may become ours when it loads libcuda.
+            self.place_linker(pid)?;
+            return Ok(self.kernel.know_executable(exec.exe)?);
+        }
+        // Not held then, it may have come as far as a library for which it is held now.
+        let late = exec.header.flags & wire::FLAG_HELD == 0 && !self.kernel.held().contains(pid);
+        self.place(pid, late)?;
+        self.kernel.know_executable(exec.exe)?;
+        // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
+        let closed = self.processes.exec(pid, exec.header.time_ns);
+        self.write(closed)?;
+        let image = image::image(pid).unwrap_or_default();
+        self.resume(&exec.header);
+        let step = Step::Exec(image);
+        Ok(self.writer.record(&Record::Process(Process { t: exec.header.time_ns, pid, step }))?)
+    }
+
+    fn exit(&mut self, exit: &wire::Process) -> Result<(), Error> {
+        let wire::Header { time_ns: t, tgid: pid, .. } = exit.header;
+        self.stacks.forget(pid);
+        self.changed = Some(t);
+        // wait(2) status: signal in the low 7 bits, else the exit code above them.
+        let signal = (exit.value & 0x7f) as i32;
+        let (code, signal) =
+            if signal == 0 { (Some((exit.value >> 8) as i32 & 0xff), None) } else { (None, Some(signal)) };
+        self.writer.record(&Record::Process(Process { t, pid, step: Step::Exit { code, signal } }))?;
+        let closed = self.processes.exit(pid, t);
+        self.write(closed)
+    }
+}
+
+fn symbol(id: u32) -> String {
+    probe::by_id(id).map_or_else(|| format!("probe {id}"), |p| p.symbol.to_owned())
+}

@@ -1,0 +1,120 @@
+//! Which processes are traced, and their probes.
+
+use tracer_ebpf as wire;
+
+use super::{Error, Session};
+use crate::{
+    attach::{find, image, place::Placed},
+    collect::clock::monotonic_ns,
+    trace::record::{Process, Record, Step},
+};
+
+impl Session {
+    /// Traces a child that waits before its exec.
+    ///
+    /// # Errors
+    /// The trace or a map cannot be written.
+    pub fn adopt(&mut self, pid: u32) -> Result<(), Error> {
+        self.kernel.track(pid)?;
+        self.processes.add(pid);
+        Ok(())
+    }
+
+    /// Places probes in what `pid` maps; the process itself is not traced for that.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn place(&mut self, pid: u32, late: bool) -> Result<(), Error> {
+        let placed = self.placer.process(&mut self.kernel, pid, late);
+        self.record_placed(placed)
+    }
+
+    /// Traces a process that already runs; `late`: it is not held meanwhile.
+    ///
+    /// # Errors
+    /// The trace or a map cannot be written.
+    pub fn attach(&mut self, pid: u32, late: bool) -> Result<(), Error> {
+        if self.processes.contains(pid) {
+            return Ok(());
+        }
+        // Track first: what the process does while probes go in is seen as soon as each is in place.
+        self.adopt(pid)?;
+        self.place(pid, late)?;
+        self.look_for_python(pid)?;
+        let Ok(image) = image::image(pid) else {
+            self.processes.exit(pid, monotonic_ns());
+            return Ok(());
+        };
+        self.processes.attached(pid);
+        self.writer.record(&Record::Process(Process { t: monotonic_ns(), pid, step: Step::Attached(image) }))?;
+        self.changed = Some(monotonic_ns());
+        Ok(())
+    }
+
+    /// Places probes in a library that nothing may map yet.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn place_library(&mut self, library: &find::Library) -> Result<(), Error> {
+        let mut placed = Placed::default();
+        self.placer.library(&mut self.kernel, library, false, &mut placed);
+        self.record_placed(placed)
+    }
+
+    /// Places a probe in the dynamic linker of `pid`, so that it is noticed when it loads libcuda.
+    ///
+    /// # Errors
+    /// The trace cannot be written.
+    pub fn place_linker(&mut self, pid: u32) -> Result<(), Error> {
+        let mut placed = Placed::default();
+        self.placer.linker(&mut self.kernel, pid, &mut placed);
+        self.record_placed(placed)
+    }
+
+    fn record_placed(&mut self, placed: Placed) -> Result<(), Error> {
+        for mut library in placed.libraries {
+            library.t = monotonic_ns();
+            self.placed += library.placed as usize;
+            self.writer.record(&Record::Library(library))?;
+        }
+        for text in placed.notices {
+            self.notice(text)?;
+        }
+        Ok(())
+    }
+
+    /// A process loaded a library nobody looked at yet. It is held until its probes are in.
+    pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
+        let pid = library.header.tgid;
+        let held = library.header.flags & wire::FLAG_HELD != 0;
+        let result = self.look_at(pid, held, library);
+        // Whatever went wrong, the process must go on.
+        self.resume(&library.header);
+        result
+    }
+
+    fn look_at(&mut self, pid: u32, held: bool, library: &wire::LibraryLoaded) -> Result<(), Error> {
+        if !self.processes.contains(pid) {
+            if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
+                return self.attach(pid, !held);
+            }
+            return Ok(());
+        }
+        self.place(pid, !held)?;
+        self.stacks.refresh(pid);
+        if library.drivers != 0 {
+            self.look_for_python(pid)?;
+        }
+        if library.key.hash > wire::UNKNOWABLE {
+            self.kernel.know_library(library.key)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a held process go on.
+    pub(super) fn resume(&mut self, header: &wire::Header) {
+        if header.flags & wire::FLAG_HELD != 0 {
+            self.kernel.held().release(header.tgid);
+        }
+    }
+}

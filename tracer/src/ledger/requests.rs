@@ -1,0 +1,108 @@
+//! Driver requests apart from what they did: when one was in flight, what a death cut short, which calls it belongs to.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::{Book, api, objects::CLASS_MEMORY_LOCAL_USER};
+use crate::trace::record::{Op, Rm};
+
+/// Requests shorter than this are not kept, nanoseconds: their end alone tells that the process was busy.
+pub(super) const SHORT: u64 = 10_000_000;
+
+/// What requests tell beside their effect.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// By process: times during which long requests that change memory were in flight, merged, in order.
+    in_flight: HashMap<usize, Vec<(u64, u64)>>,
+    unfinished: u64,
+    /// API calls by the stack that shows them.
+    called: HashMap<u32, Vec<String>>,
+}
+
+impl Requests {
+    /// Notes a request of `process`.
+    pub(super) fn add(&mut self, process: usize, rm: &Rm) {
+        let changes_memory = match &rm.op {
+            Op::Alloc(alloc) => alloc.class == CLASS_MEMORY_LOCAL_USER,
+            Op::Free { .. } | Op::Dup { .. } | Op::Import { .. } | Op::Export { .. } => true,
+            _ => false,
+        };
+        if !changes_memory {
+            return;
+        }
+        self.unfinished += u64::from(rm.unfinished);
+        if rm.start == 0 || rm.t.saturating_sub(rm.start) < SHORT {
+            return;
+        }
+        let times = self.in_flight.entry(process).or_default();
+        let mut start = rm.start;
+        // Records stand in order of their ends.
+        while let Some(last) = times.pop_if(|last| last.1 >= start) {
+            start = start.min(last.0);
+        }
+        times.push((start, rm.t));
+    }
+
+    /// True when a long request of `process` was in flight at any time from `from` to `to`.
+    pub(super) fn in_flight(&self, process: usize, from: u64, to: u64) -> bool {
+        let times = self.in_flight.get(&process).map_or(&[][..], Vec::as_slice);
+        let first = times.partition_point(|&(_, end)| end < from);
+        times.get(first).is_some_and(|&(start, _)| start <= to)
+    }
+
+    /// What to say about requests that a death cut short.
+    pub(super) fn notice(&self) -> Option<String> {
+        let requests = match self.unfinished {
+            0 => return None,
+            1 => "1 driver request".to_owned(),
+            n => format!("{n} driver requests"),
+        };
+        Some(format!(
+            "{requests} for memory ended with the death of the calling thread; counted as done, which the driver may not \
+             have come to"
+        ))
+    }
+
+    /// API calls around a request, outermost first: those probed or, without any, those that its stack shows.
+    pub(super) fn calls<'a>(&mut self, rm: &'a Rm, book: &Book) -> Cow<'a, [String]> {
+        let Some(stack) = rm.stack.filter(|_| rm.calls.is_empty()) else { return Cow::Borrowed(&rm.calls) };
+        let read = || {
+            let numbers = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
+            api::on_stack(numbers.iter().filter_map(|&number| book.frames.get(number as usize)))
+        };
+        Cow::Owned(self.called.entry(stack).or_insert_with(read).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn free(start: u64, t: u64) -> Rm {
+        Rm { start: start * MS, t: t * MS, op: Op::Free { client: 1, object: 2 }, ..Rm::default() }
+    }
+
+    #[test]
+    fn long_requests_are_in_flight_from_begin_to_end() {
+        let mut requests = Requests::default();
+        // Of two threads; one that is short, one whose begin is not known.
+        for rm in [free(100, 300), free(250, 400), free(1000, 1005), free(0, 2000), free(3000, 3100)] {
+            requests.add(0, &rm);
+        }
+        let busy = |from: u64, to: u64| requests.in_flight(0, from * MS, to * MS);
+        assert!(busy(99, 100) && busy(200, 201) && busy(310, 320) && busy(400, 401) && busy(0, 5000));
+        assert!(!busy(98, 99) && !busy(401, 2999) && !busy(3101, 9000) && !requests.in_flight(1, 0, u64::MAX));
+    }
+
+    #[test]
+    fn requests_cut_short_are_counted() {
+        let mut requests = Requests::default();
+        requests.add(0, &free(1, 2));
+        assert_eq!(requests.notice(), None);
+        requests.add(0, &Rm { unfinished: true, ..free(1, 2) });
+        requests.add(0, &Rm { unfinished: true, op: Op::GpuId { gpu_id: 1, instance: 0 }, ..free(1, 2) });
+        assert!(requests.notice().is_some_and(|text| text.starts_with("1 driver request for memory")));
+    }
+}

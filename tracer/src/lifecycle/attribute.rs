@@ -1,0 +1,213 @@
+//! Which phase, role and owner a piece of memory belongs to, and which rule says so.
+//!
+//! Precedence for the phase: the innermost Python frame that a rule fits; else a window (an API call around it, a
+//! communicator being made, a capture); else the state that log lines put the process in; else a fallback rule's frame.
+//! Where weaker evidence names a sub-phase of what stronger evidence says, the sub-phase counts: a graph instantiated while
+//! prefill graphs are captured is `cuda_graph.prefill`.
+
+use std::collections::HashMap;
+
+use super::phase;
+use super::rules::{Role, Rules, Says, glob};
+use super::stacks::Stacks;
+use super::state::States;
+use super::windows::Windows;
+use crate::ledger::{Allocation, Book, Failure, Kind};
+
+/// What was decided on one axis: a cell and the rule behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Verdict<C> {
+    pub(super) cell: C,
+    pub(super) rule: Option<u16>,
+}
+
+/// What was decided for one piece of memory; `None` where nothing decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Mark {
+    /// Phase by number.
+    pub(super) phase: Option<Verdict<u16>>,
+    /// Role, where the stack tells.
+    pub(super) role: Option<Verdict<Role>>,
+    /// Owner by number.
+    pub(super) owner: Option<Verdict<u16>>,
+}
+
+/// What is looked at.
+struct Case<'a> {
+    process: usize,
+    tid: Option<u32>,
+    t: u64,
+    stack: Option<u32>,
+    /// Rules whose pattern of calls fits a call around it.
+    calls: &'a [u16],
+    kind: Option<Kind>,
+}
+
+/// Applies rules to a book.
+#[derive(Debug)]
+pub(super) struct Attribution<'b> {
+    rules: &'b Rules,
+    stacks: Stacks,
+    states: States,
+    communicators: Windows<usize>,
+    /// Rules whose pattern of calls fits each of the book's communicators.
+    by_communicator: Vec<Box<[u16]>>,
+    captures: Windows<(usize, u32)>,
+    /// The same for each call's name.
+    by_call: HashMap<&'b str, Box<[u16]>>,
+    /// For each rule, the phases during which it counts; `None`: any.
+    during: Vec<Option<Box<[bool]>>>,
+    /// For each phase, the phases that it is a part of.
+    part: Vec<Box<[bool]>>,
+}
+
+impl<'b> Attribution<'b> {
+    pub(super) fn new(book: &'b Book, rules: &'b Rules) -> Self {
+        let fitting = |name: &str| -> Box<[u16]> {
+            let fits = |(number, rule): (usize, &super::rules::Rule)| {
+                rule.calls.iter().any(|pattern| glob(pattern, name)).then_some(number as u16)
+            };
+            rules.all().iter().enumerate().filter_map(fits).collect()
+        };
+        let rows = [&book.allocations, &book.host, &book.imports].into_iter().flatten();
+        let mut calls: Vec<&Vec<String>> = rows.map(|row| &row.calls).collect();
+        calls.dedup();
+        let names = calls.into_iter().flatten().chain(book.failures.iter().map(|failure| &failure.api));
+        let mut by_call: HashMap<&str, Box<[u16]>> = HashMap::new();
+        for name in names {
+            if !by_call.contains_key(name.as_str()) {
+                by_call.insert(name, fitting(name));
+            }
+        }
+        let during = |rule: &super::rules::Rule| {
+            let fits = |known: &String| rule.during.iter().any(|of| known == of || phase::is_part(known, of));
+            (!rule.during.is_empty()).then(|| rules.phases().iter().map(fits).collect())
+        };
+        Self {
+            rules,
+            stacks: Stacks::new(book, rules),
+            states: States::new(book, rules),
+            communicators: Windows::new(book.communicators.iter().map(|c| (c.process, c.start, c.end))),
+            by_communicator: book.communicators.iter().map(|c| fitting(&c.api)).collect(),
+            captures: Windows::new(book.captures.iter().map(|c| ((c.process, c.tid), c.start, c.end))),
+            by_call,
+            during: rules.all().iter().map(during).collect(),
+            part: rules
+                .phases()
+                .iter()
+                .map(|part| rules.phases().iter().map(|whole| phase::is_part(part, whole)).collect())
+                .collect(),
+        }
+    }
+
+    /// Decides for rows of the ledger.
+    pub(super) fn of_rows(&self, rows: &'b [Allocation]) -> Vec<Mark> {
+        // Most rows came through the calls that the one before came through.
+        let (mut calls, mut fitting): (&[String], Vec<u16>) = (&[], Vec::new());
+        let mut mark = |row: &'b Allocation| {
+            if row.calls != calls {
+                (calls, fitting) = (&row.calls, self.fitting(row.calls.iter().map(String::as_str)));
+            }
+            self.decide(row, &fitting)
+        };
+        rows.iter().map(&mut mark).collect()
+    }
+
+    /// Decides for a row of the ledger.
+    pub(super) fn of_row(&self, row: &Allocation) -> Mark {
+        self.decide(row, &self.fitting(row.calls.iter().map(String::as_str)))
+    }
+
+    fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
+        let (process, t, stack) = (row.process, row.born, row.stack);
+        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind) };
+        Mark { phase: self.phase(&case), role: self.role(row.stack), owner: self.owner(&case) }
+    }
+
+    /// Phase in which a call failed.
+    pub(super) fn of_failure(&self, failure: &Failure) -> Option<u16> {
+        let calls = self.fitting([failure.api.as_str()]);
+        let Failure { process, t, stack, .. } = *failure;
+        self.phase(&Case { process, tid: None, t, stack, calls: &calls, kind: None }).map(|verdict| verdict.cell)
+    }
+
+    /// Role that a stack tells.
+    pub(super) fn role(&self, stack: Option<u32>) -> Option<Verdict<Role>> {
+        let rule = self.stacks.of(stack).role?;
+        match self.rules.rule(rule).says {
+            Says::Role(role) => Some(Verdict { cell: role, rule: Some(rule) }),
+            _ => None,
+        }
+    }
+
+    /// Rules whose pattern of calls fits one of these.
+    fn fitting<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Vec<u16> {
+        let mut fitting = Vec::new();
+        for rules in names.into_iter().filter_map(|name| self.by_call.get(name)) {
+            fitting.extend_from_slice(rules);
+        }
+        fitting
+    }
+
+    fn phase(&self, case: &Case<'_>) -> Option<Verdict<u16>> {
+        let facts = self.stacks.of(case.stack);
+        let phase_of = |rule: u16| self.rules.phase_of(rule);
+        let state = self.states.at(case.process, case.t);
+        let state_phase = state.and_then(phase_of);
+        let first = |rules: &[u16], now: Option<u16>| rules.iter().copied().find(|rule| self.counts(*rule, now));
+
+        let frame = first(&facts.phase, state_phase);
+        let now = frame.and_then(phase_of).or(state_phase);
+        let windows = self.rules.windows.iter().copied();
+        let window =
+            windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, facts.has_python));
+        let fallback = || first(&facts.fallback, state_phase);
+        let mut rule = frame.or(window).or(state).or_else(fallback)?;
+        for weaker in [window, state].into_iter().flatten() {
+            if self.is_part(weaker, rule) {
+                rule = weaker;
+            }
+        }
+        Some(Verdict { cell: phase_of(rule)?, rule: Some(rule) })
+    }
+
+    fn owner(&self, case: &Case<'_>) -> Option<Verdict<u16>> {
+        let facts = self.stacks.of(case.stack);
+        let rule = facts.owner.iter().copied().find(|rule| self.is_within(*rule, case, facts.has_python))?;
+        match self.rules.rule(rule).says {
+            Says::Owner(owner) => Some(Verdict { cell: owner, rule: Some(rule) }),
+            _ => None,
+        }
+    }
+
+    /// True unless the rule is for other phases than `now`.
+    fn counts(&self, rule: u16, now: Option<u16>) -> bool {
+        let during = self.during[usize::from(rule)].as_ref();
+        during.is_none_or(|during| now.is_some_and(|now| during[usize::from(now)]))
+    }
+
+    /// True when the phase of one rule is a sub-phase of the other's.
+    fn is_part(&self, part: u16, whole: u16) -> bool {
+        match (self.rules.phase_of(part), self.rules.phase_of(whole)) {
+            (Some(part), Some(whole)) => self.part[usize::from(part)][usize::from(whole)],
+            _ => false,
+        }
+    }
+
+    /// True when all that a rule asks of calls, captures and kinds holds.
+    fn is_within(&self, number: u16, case: &Case<'_>, has_python: bool) -> bool {
+        let rule = self.rules.rule(number);
+        let kind = rule.kinds.is_empty() || case.kind.is_some_and(|kind| rule.kinds.contains(&kind));
+        kind && (rule.calls.is_empty() || self.is_around(number, case, has_python))
+            && (!rule.capture
+                || case.tid.is_some_and(|tid| self.captures.at(&(case.process, tid), case.t).next().is_some()))
+    }
+
+    /// True when a call that the rule names is around: on the thread itself, or, for a thread that runs no Python (NCCL's
+    /// own), a communicator that is being made elsewhere in the process.
+    fn is_around(&self, number: u16, case: &Case<'_>, has_python: bool) -> bool {
+        case.calls.contains(&number)
+            || (!has_python
+                && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].contains(&number)))
+    }
+}
