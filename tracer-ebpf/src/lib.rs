@@ -4,7 +4,11 @@
 //! read a ring-buffer record without `unsafe`. A change here needs `cargo xtask ebpf`.
 #![no_std]
 
+mod interpreter;
+
 use bytemuck::{Pod, Zeroable};
+
+pub use interpreter::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
 pub const ARGS: usize = 6;
@@ -53,11 +57,17 @@ pub const KIND_EXIT: u32 = 6;
 pub const KIND_LIBRARY: u32 = 7;
 /// The last reference to a driver file went away: [`FileReleased`].
 pub const KIND_RELEASE: u32 = 8;
+/// Python frames of the calling thread: [`PythonStack`]. Belongs to the same thread's next record with [`FLAG_PYTHON`].
+pub const KIND_PYTHON: u32 = 9;
+/// A Python code object met for the first time: [`PythonCode`]. Precedes the record whose Python frames name it.
+pub const KIND_CODE: u32 = 10;
 
 /// A [`Stack`] record of this thread precedes this one.
 pub const FLAG_STACK: u32 = 1;
 /// The process was stopped (SIGSTOP) and waits for user space to place probes and continue it.
 pub const FLAG_HELD: u32 = 2;
+/// A [`PythonStack`] record of this thread precedes this one.
+pub const FLAG_PYTHON: u32 = 4;
 
 /// One probed call in progress on a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -201,8 +211,8 @@ pub struct LibraryLoaded {
     pub bias: u64,
     /// Bytes valid in `name`.
     pub name_len: u32,
-    /// Unused.
-    pub pad: u32,
+    /// Not 0: libcuda or libcudart was among the objects.
+    pub drivers: u32,
     /// Path as the dynamic linker knows it (`link_map.l_name`).
     pub name: [u8; NAME],
 }
@@ -340,6 +350,8 @@ pub struct Config {
     pub uvm_map_tail: u32,
     /// `CONFIG_*` bits.
     pub flags: u32,
+    /// `task_struct.thread.fsbase`: the thread pointer of x86-64.
+    pub task_fsbase: u32,
     /// Processes of this user may be held ([`CONFIG_HOLD`]).
     pub uid: u32,
 }
@@ -388,10 +400,12 @@ pub enum Loss {
     MapFull = 5,
     /// A user stack could not be copied at all.
     UnreadableStack = 6,
+    /// The names of a Python code object could not be sent.
+    PythonCode = 7,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 8;
+pub const LOSSES: usize = 9;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

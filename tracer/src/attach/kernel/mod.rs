@@ -23,7 +23,7 @@ use aya::{
 };
 use tracer_ebpf::{
     CONFIG_HOLD, CONFIG_HOLD_ALL, CONFIG_PLAIN_COUNT, CONFIG_STACKS, CONFIG_WATCH_ALL, Config, Control, EXE_PROBED,
-    FileKey, LOSSES, NameKey, Spec,
+    FileKey, LOSSES, NameKey, Python, Spec,
 };
 
 pub use self::{
@@ -113,6 +113,7 @@ pub struct Kernel {
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
+    pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
     held: Held,
     config: Array<MapData, [u32; CONFIG_WORDS]>,
     lost: Array<MapData, u64>,
@@ -145,6 +146,7 @@ impl Kernel {
             tracked: take(&mut ebpf, "TRACKED")?,
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
+            pythons: take(&mut ebpf, "PYTHONS")?,
             held: held(&mut ebpf)?,
             config: take(&mut ebpf, "CONFIG")?,
             lost: take(&mut ebpf, "LOST")?,
@@ -203,6 +205,15 @@ impl Kernel {
     /// The map is full.
     pub fn know_executable(&mut self, exe: FileKey) -> Result<(), Error> {
         self.exes.insert([exe.inode, exe.device], EXE_PROBED, 0).map_err(|e| Error::Map("EXES", e.to_string()))
+    }
+
+    /// Says how to walk the Python frames of a process.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn walk_python(&mut self, tgid: u32, walk: Python) -> Result<(), Error> {
+        let value: [u64; PYTHON_WORDS] = bytemuck::cast(walk);
+        self.pythons.insert(tgid, value, 0).map_err(|e| Error::Map("PYTHONS", e.to_string()))
     }
 
     /// Places probes at `points` of a file. Gives the points that the kernel refused, with its reason.
@@ -303,6 +314,7 @@ fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error>
 // aya's typed maps ask for its own `Pod`, which is implemented for arrays of integers.
 const CONFIG_WORDS: usize = size_of::<Config>() / 4;
 const SPEC_WORDS: usize = size_of::<Spec>() / 8;
+const PYTHON_WORDS: usize = size_of::<Python>() / 8;
 const FLAGS_WORD: usize = std::mem::offset_of!(Config, flags) / 4;
 
 fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
@@ -348,6 +360,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         uvm_map_tail: options.uvm_map_tail,
         flags: stacks | watch | hold | plain_count,
         uid,
+        task_fsbase: at("task_struct", "thread.fsbase")?,
     })
 }
 

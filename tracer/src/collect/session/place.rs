@@ -40,6 +40,7 @@ impl Session {
         // Track first: what the process does while probes go in is seen as soon as each is in place.
         self.adopt(pid)?;
         self.place(pid, late)?;
+        self.look_for_python(pid)?;
         let Ok(image) = image::image(pid) else {
             self.processes.exit(pid, monotonic_ns());
             return Ok(());
@@ -86,13 +87,13 @@ impl Session {
     pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
         let pid = library.header.tgid;
         let held = library.header.flags & wire::FLAG_HELD != 0;
-        let result = self.look_at(pid, held, library.key);
+        let result = self.look_at(pid, held, library);
         // Whatever went wrong, the process must go on.
         self.resume(&library.header);
         result
     }
 
-    fn look_at(&mut self, pid: u32, held: bool, key: wire::NameKey) -> Result<(), Error> {
+    fn look_at(&mut self, pid: u32, held: bool, library: &wire::LibraryLoaded) -> Result<(), Error> {
         if !self.processes.contains(pid) {
             if self.matcher.as_ref().is_some_and(|matches| matches(pid)) {
                 return self.attach(pid, !held);
@@ -101,8 +102,11 @@ impl Session {
         }
         self.place(pid, !held)?;
         self.stacks.refresh(pid);
-        if key.hash > wire::UNKNOWABLE {
-            self.kernel.know_library(key)?;
+        if library.drivers != 0 {
+            self.look_for_python(pid)?;
+        }
+        if library.key.hash > wire::UNKNOWABLE {
+            self.kernel.know_library(library.key)?;
         }
         Ok(())
     }
