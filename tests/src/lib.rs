@@ -2,6 +2,7 @@
 
 pub mod driver;
 pub mod live;
+pub mod pythons;
 pub mod rawlog;
 pub mod shims;
 pub mod sim;

@@ -56,6 +56,8 @@ pub struct Config {
     pub uvm_map_tail: u32,
     /// `CONFIG_*` bits.
     pub flags: u32,
+    /// `task_struct.thread.fsbase`: the thread pointer of x86-64.
+    pub task_fsbase: u32,
     /// Processes of this user may be held ([`CONFIG_HOLD`]).
     pub uid: u32,
 }

@@ -11,8 +11,8 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use tracer_ebpf::{
-    ARGS, AT_ENTRY, AT_RETURN, BASE_STACK, Call, DEPTH, FLAG_STACK, Frame, KIND_CALL, Loss, READS, SPEC_QUIET,
-    SPEC_STACK, SPEC_STACK_ON_FAILURE, Spec,
+    ARGS, AT_ENTRY, AT_RETURN, BASE_STACK, Call, DEPTH, Frame, KIND_CALL, Loss, READS, SPEC_QUIET, SPEC_STACK,
+    SPEC_STACK_ON_FAILURE, Spec,
 };
 
 use crate::{
@@ -65,8 +65,7 @@ fn enter(ctx: &ProbeContext, tgid: u32, tid: u32) -> Option<()> {
     read_values(call, spec, AT_ENTRY);
     thread.depth = depth as u32 + 1;
     if spec.flags & SPEC_STACK != 0 && depth == 0 {
-        let sent = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp }, Some(thread));
-        thread.calls[0].flags = if sent { FLAG_STACK } else { 0 };
+        thread.calls[0].flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp });
     }
     Some(())
 }
@@ -100,10 +99,7 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
     read_values(call, spec, AT_RETURN);
     let mut flags = call.flags;
     if failed && flags == 0 && spec.flags & SPEC_STACK_ON_FAILURE != 0 {
-        let registers = stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
-        if stack::send(tgid, tid, registers, Some(thread)) {
-            flags = FLAG_STACK;
-        }
+        flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp });
     }
     if failed || spec.flags & SPEC_QUIET == 0 {
         send(tgid, tid, thread, depth, regs, flags);

@@ -5,10 +5,12 @@
 #![no_std]
 
 mod config;
+mod interpreter;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use config::*;
+pub use interpreter::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
 pub const ARGS: usize = 6;
@@ -57,13 +59,19 @@ pub const KIND_EXIT: u32 = 6;
 pub const KIND_LIBRARY: u32 = 7;
 /// The last reference to a driver file went away: [`FileReleased`].
 pub const KIND_RELEASE: u32 = 8;
+/// Python frames of the calling thread: [`PythonStack`]. Belongs to the same thread's next record with [`FLAG_PYTHON`].
+pub const KIND_PYTHON: u32 = 9;
+/// A Python code object met for the first time: [`PythonCode`]. Precedes the record whose Python frames name it.
+pub const KIND_CODE: u32 = 10;
 
 /// A [`Stack`] record of this thread precedes this one.
 pub const FLAG_STACK: u32 = 1;
 /// The process was stopped (SIGSTOP) and waits for user space to place probes and continue it.
 pub const FLAG_HELD: u32 = 2;
 /// The process is not traced: it is reported because it may be one day.
-pub const FLAG_UNTRACKED: u32 = 4;
+pub const FLAG_UNTRACKED: u32 = 8;
+/// A [`PythonStack`] record of this thread precedes this one.
+pub const FLAG_PYTHON: u32 = 4;
 
 /// One probed call in progress on a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -207,8 +215,8 @@ pub struct LibraryLoaded {
     pub bias: u64,
     /// Bytes valid in `name`.
     pub name_len: u32,
-    /// Unused.
-    pub pad: u32,
+    /// Not 0: libcuda or libcudart was among the objects.
+    pub drivers: u32,
     /// Path as the dynamic linker knows it (`link_map.l_name`).
     pub name: [u8; NAME],
 }
@@ -325,10 +333,12 @@ pub enum Loss {
     MapFull = 5,
     /// A user stack could not be copied at all.
     UnreadableStack = 6,
+    /// The names of a Python code object could not be sent.
+    PythonCode = 7,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 8;
+pub const LOSSES: usize = 9;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

@@ -20,6 +20,7 @@ use tracer_ebpf::{
 use crate::{
     hold::hold,
     maps::{EVENTS, KNOWN, TAILS, config, header, identify_inode, ids, kernel_word, lose, tracked},
+    python::PYTHONS,
 };
 
 /// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
@@ -88,6 +89,7 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     };
     // SAFETY: a reserved record, which also serves to hold each name in turn.
     let out = unsafe { &mut *entry.as_mut_ptr() };
+    out.drivers = 0;
     let view = view(config);
     let (mut at, mut tail, mut unknown) = (first, first, false);
     for _ in 0..OBJECTS {
@@ -106,8 +108,10 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
         at = user::<u64>(at + L_NEXT).unwrap_or(0);
     }
     let _ = TAILS.insert(who.tgid, tail, 0);
+    // With its first CUDA library, user space looks for a process's Python interpreter.
+    let first = who.ours && out.drivers != 0 && PYTHONS.get_ptr(who.tgid).is_none();
     // More than one round's objects: user space looks at the rest.
-    if unknown || (at != 0 && who.ours) {
+    if unknown || first || (at != 0 && who.ours) {
         // Hold the process before it can call into the library; user space continues it once probes are in.
         let held = hold(who.tgid);
         out.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
@@ -144,10 +148,10 @@ fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     }
     out.bias = bias;
     out.name_len = len as u32 - 1;
-    out.pad = 0;
     // SAFETY: reads of user memory through a helper.
-    let interest = unsafe { of_interest(name_at, len as u64 - 1) };
-    if matches!(interest, Interest::None) || (!ours && !matches!(interest, Interest::Driver)) {
+    let (driver, library) = unsafe { of_interest(name_at, len as u64 - 1) };
+    out.drivers |= driver as u32;
+    if driver == 0 && (library == 0 || !ours) {
         return 0;
     }
     // SAFETY: as above.
@@ -163,28 +167,20 @@ fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     (hash & (absolute & whole).wrapping_neg()) | UNKNOWABLE
 }
 
-#[derive(Clone, Copy)]
-enum Interest {
-    None,
-    /// A library with rows in the probe table, or a libc.
-    Library,
-    /// libcuda itself: also of interest in a process that is not traced yet.
-    Driver,
-}
-
 /// Base names looked at this far from a path's end.
 const TAIL: usize = 40;
 
-/// Whether a path's base name is one of interest. `len` is without the NUL.
+/// Whether a path's base name is one of interest, as two numbers: 1 for libcuda and libcudart, of interest also in a
+/// process that is not traced yet; 1 for other libraries with rows in the probe table, or a libc. `len` is without the NUL.
 #[inline(always)]
-unsafe fn of_interest(name_at: u64, len: u64) -> Interest {
+unsafe fn of_interest(name_at: u64, len: u64) -> (u64, u64) {
     let mut tail = [0u8; TAIL];
     let skip = len.saturating_sub(TAIL as u64);
     let count = (len - skip) as u32;
     let count = if count > TAIL as u32 { TAIL as u32 } else { count };
     // SAFETY: at most `TAIL` bytes; the helper fails rather than faults.
     if unsafe { read_user(tail.as_mut_ptr().cast(), count, (name_at + skip) as *const _) } != 0 {
-        return Interest::None;
+        return (0, 0);
     }
     // No branch in the loop: the verifier would follow every combination of them.
     let (mut driver, mut library) = (0, 0);
@@ -195,11 +191,7 @@ unsafe fn of_interest(name_at: u64, len: u64) -> Interest {
         library |= equal(window, *b"/libnccl") | equal(window, *b"/libc10.");
         library |= equal(window, *b"/libc.so") | equal(window, *b"/libc-2.");
     }
-    match (driver, library) {
-        (1, _) => Interest::Driver,
-        (0, 1) => Interest::Library,
-        _ => Interest::None,
-    }
+    (driver, library)
 }
 
 /// 1 if the eight bytes are the same, else 0, by arithmetic alone.

@@ -11,6 +11,7 @@ mod hold;
 mod linker;
 mod maps;
 mod process;
+mod python;
 mod rm;
 mod stack;
 mod transfers;

@@ -20,7 +20,7 @@ pub struct Active {
     pub args: [u64; ARGS + 2],
     pub values: [u64; READS],
     pub unreadable: u32,
-    /// `FLAG_STACK` when a stack was sent at entry.
+    /// `FLAG_STACK` and `FLAG_PYTHON` when stacks were sent at entry.
     pub flags: u32,
 }
 

@@ -9,6 +9,7 @@ use tracer_ebpf::{
 use crate::{
     hold::hold,
     maps::{EVENTS, EXES, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
+    python::PYTHONS,
     rm,
 };
 
@@ -46,6 +47,11 @@ fn fork(ctx: &RawTracePointContext) -> Option<()> {
     if TRACKED.insert(child_tgid, 1, 0).is_err() {
         lose(Loss::MapFull);
     }
+    // The child's interpreter is where the parent's is.
+    if let Some(python) = PYTHONS.get_ptr(tgid) {
+        // SAFETY: a map value, which the helper copies.
+        let _ = PYTHONS.insert(child_tgid, unsafe { &*python }, 0);
+    }
     send(KIND_FORK, 0, tgid, tid, Details { other: child_tgid, ..Details::default() });
     Some(())
 }
@@ -59,6 +65,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     let _ = THREADS.remove(tid);
     let _ = THREADS.remove(old_pid as u32);
     let _ = TAILS.remove(tgid);
+    let _ = PYTHONS.remove(tgid);
     exec(&ctx, tgid, tid);
     0
 }
@@ -121,6 +128,7 @@ fn exit(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
     // SAFETY: as above.
     if unsafe { field(signal, config.signal_live) } == 0 {
         let _ = TRACKED.remove(tgid);
+        let _ = PYTHONS.remove(tgid);
         send(KIND_EXIT, 0, tgid, tid, Details { value: code, ..Details::default() });
     }
     Some(())

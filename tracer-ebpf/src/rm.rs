@@ -12,9 +12,7 @@ use aya_ebpf::{
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
-use tracer_ebpf::{
-    Control, DEPTH, FLAG_STACK, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss,
-};
+use tracer_ebpf::{Control, DEPTH, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss};
 
 use crate::{
     maps::{
@@ -195,41 +193,32 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
         request.arg = user(request.arg + 8)?;
     }
     let size = (request.cmd >> 16) & 0x3fff;
+    let mut flags = 0;
+    if makes_memory(request.cmd, request.arg)
+        && let Some(registers) = registers.or_else(user_registers)
+    {
+        flags = stack::send(tgid, tid, registers);
+    }
     let mut special = Control { fd: Control::NO_FD, tail: 0 };
-    let mut memory = false;
     // (bytes of the argument, where it points to parameters, bytes of those)
     let (arg_len, params_at, params_len) = if is_uvm(request.cmd) {
         (if request.cmd == UVM_UNMAP_EXTERNAL { 40 } else { 32 }, 0, 0)
     } else {
         match request.cmd & 0xff {
-            RM_ALLOC => {
-                memory = user::<u32>(request.arg + 12)? == NV01_MEMORY_LOCAL_USER;
-                (size, 16, IOCTL_PARAMS as u32)
-            }
+            RM_ALLOC => (size, 16, IOCTL_PARAMS as u32),
             RM_CONTROL => {
                 let control = user::<u32>(request.arg + 8)?;
                 // SAFETY: a map value that is never removed.
                 special = unsafe { *CONTROLS.get_ptr(control)? };
                 (size, 16, user::<u32>(request.arg + 24)?)
             }
-            RM_VID_HEAP_CONTROL => {
-                memory = matches!(user::<u32>(request.arg + 8)?, 2 | 6 | 14);
-                (size, 0, 0)
-            }
-            RM_FREE | RM_DUP_OBJECT | RM_ALLOC_MEMORY => (size, 0, 0),
+            RM_VID_HEAP_CONTROL | RM_FREE | RM_DUP_OBJECT | RM_ALLOC_MEMORY => (size, 0, 0),
             _ => return None,
         }
     };
     let thread = THREADS.get_ptr(tid);
     // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
     let thread = thread.and_then(|t| unsafe { t.as_ref() });
-    let mut flags = 0;
-    if memory
-        && let Some(registers) = registers.or_else(user_registers)
-        && stack::send(tgid, tid, registers, thread)
-    {
-        flags = FLAG_STACK;
-    }
     let lengths = Lengths { arg: arg_len, params_at, params: params_len, special };
     let other_file = send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread)?;
     if request.file != 0 && FILES.get_ptr(request.file).is_none() && FILES.insert(request.file, tgid, 0).is_err() {
@@ -239,6 +228,18 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
         transfers::watch(other_file, tgid);
     }
     Some(())
+}
+
+/// Whether a request asks for memory, which makes its stack worth having. A function of its own, so that the verifier
+/// does not go through that for every kind of request.
+#[inline(never)]
+fn makes_memory(cmd: u32, arg: u64) -> bool {
+    match cmd & 0xff {
+        _ if is_uvm(cmd) => false,
+        RM_ALLOC => user::<u32>(arg + 12) == Some(NV01_MEMORY_LOCAL_USER),
+        RM_VID_HEAP_CONTROL => matches!(user::<u32>(arg + 8), Some(2 | 6 | 14)),
+        _ => false,
+    }
 }
 
 struct Lengths {

@@ -1,9 +1,12 @@
 //! User registers and a slice of user stack, for unwinding in user space.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use tracer_ebpf::{CONFIG_STACKS, DEPTH, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
+use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
 
-use crate::maps::{EVENTS, Thread, config, header, lose};
+use crate::{
+    maps::{EVENTS, THREADS, config, header, lose},
+    python,
+};
 
 /// Where a thread is in user space.
 #[derive(Clone, Copy)]
@@ -22,14 +25,20 @@ struct Sample {
 const PAGE: u64 = 4096;
 const PAGES: usize = STACK_BYTES / PAGE as usize;
 
-/// Sends the stack from `registers.sp` up. The next record of this thread refers to it by `FLAG_STACK`.
-///
-/// The whole sample is reserved at once: a per-CPU buffer is not safe here, since these programs can be preempted.
+/// Sends the stack from `registers.sp` up, and the Python frames if there are any. The next record of this thread refers
+/// to them by the flags this gives: `FLAG_STACK`, `FLAG_PYTHON`.
 #[inline(always)]
-pub fn send(tgid: u32, tid: u32, registers: Registers, thread: Option<&Thread>) -> bool {
-    if config().is_none_or(|c| c.flags & CONFIG_STACKS == 0) {
-        return false;
-    }
+pub fn send(tgid: u32, tid: u32, registers: Registers) -> u32 {
+    // Python first: behind the other's branches the verifier would go through it once for each.
+    let python = python::send(tgid, tid);
+    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && copied(tgid, tid, registers);
+    python | if native { FLAG_STACK } else { 0 }
+}
+
+/// Sends the native part. The whole sample is reserved at once: a per-CPU buffer is not safe here, since these programs
+/// can be preempted.
+#[inline(always)]
+fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
     let Some(mut entry) = EVENTS.reserve::<Sample>(0) else {
         lose(Loss::UnreadableStack);
         return false;
@@ -37,7 +46,8 @@ pub fn send(tgid: u32, tid: u32, registers: Registers, thread: Option<&Thread>) 
     let sample = entry.as_mut_ptr();
     let mut patched = [Patched { sp: 0, address: 0 }; DEPTH];
     let mut patched_len = 0;
-    if let Some(thread) = thread {
+    // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
+    if let Some(thread) = THREADS.get_ptr(tid).and_then(|thread| unsafe { thread.as_ref() }) {
         patched_len = thread.depth.min(DEPTH as u32);
         for (i, slot) in patched.iter_mut().enumerate() {
             if i < patched_len as usize {

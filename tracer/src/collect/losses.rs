@@ -13,6 +13,7 @@ const NAMES: [&str; LOSSES] = [
     "unreadable_ioctl",
     "map_full",
     "unreadable_stack",
+    "python_code",
     "malformed",
 ];
 /// Slot of records that this program could not read: no kernel counter uses it.

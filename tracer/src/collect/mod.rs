@@ -5,6 +5,7 @@ pub mod drive;
 pub mod ioctl;
 mod losses;
 pub mod nvml;
+mod pending;
 mod processes;
 mod rm;
 pub mod session;

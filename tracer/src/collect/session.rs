@@ -3,16 +3,11 @@
 mod end;
 mod handle;
 mod place;
+mod stacks;
 
-use std::{
-    collections::{HashMap, HashSet},
-    io,
-    os::fd::AsFd as _,
-    rc::Rc,
-    time::Duration,
-};
+use std::{collections::HashSet, io, os::fd::AsFd as _, rc::Rc, time::Duration};
 
-use super::{clock::monotonic_ns, ioctl::Abi, losses::Losses, nvml::Sampler, processes::Processes};
+use super::{clock::monotonic_ns, ioctl::Abi, losses::Losses, nvml::Sampler, pending::Pending, processes::Processes};
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
 
@@ -61,8 +56,8 @@ pub struct Session {
     nvml: Option<Sampler>,
     losses: Losses,
     abi: Abi,
-    /// Stack of a thread that its next record refers to.
-    pending: HashMap<u32, u32>,
+    /// Stacks that records to come refer to.
+    pending: Pending,
     /// Which processes to trace beside those that are, as they load libcuda.
     matcher: Option<Matcher>,
     guard: Rc<Guard>,
@@ -112,7 +107,7 @@ impl Session {
             nvml,
             losses: Losses::default(),
             abi,
-            pending: HashMap::new(),
+            pending: Pending::default(),
             matcher,
             _stand_down: StandDown(Rc::clone(&guard)),
             guard,

@@ -11,6 +11,10 @@ pub(super) enum Event<'a> {
     Ioctl(Box<wire::Ioctl>),
     /// User registers and the stack slice behind them.
     Stack(wire::Stack, &'a [u8]),
+    /// The Python frames of a thread.
+    Python(Box<wire::PythonStack>),
+    /// A Python code object.
+    Code(Box<wire::PythonCode>),
     /// A tracked process forked.
     Fork(wire::Process),
     /// A process executed a new image.
@@ -34,6 +38,8 @@ impl<'a> Event<'a> {
                 let stack: wire::Stack = pod(bytes)?;
                 Self::Stack(stack, bytes.get(size_of::<wire::Stack>()..)?.get(..stack.len as usize)?)
             }
+            wire::KIND_PYTHON => Self::Python(Box::new(pod(bytes)?)),
+            wire::KIND_CODE => Self::Code(Box::new(pod(bytes)?)),
             wire::KIND_FORK => Self::Fork(pod(bytes)?),
             wire::KIND_EXEC => Self::Exec(pod(bytes)?),
             wire::KIND_EXIT => Self::Exit(pod(bytes)?),

@@ -1,4 +1,5 @@
-//! Native call stacks: a slice of a target's stack and its registers become named frames.
+//! Call stacks: a slice of a target's stack and its registers become named frames, with Python frames in place of the
+//! interpreter's.
 //!
 //! The kernel side copies up to [`tracer_ebpf::STACK_BYTES`] of stack where an event happens; unwinding and naming
 //! happen here, with the unwind tables and symbols of the files the process has mapped. Where that cannot be done to
@@ -9,9 +10,11 @@ mod cfi;
 mod cut;
 mod intern;
 mod maps;
+mod merge;
 mod module;
 mod modules;
 mod process;
+mod python;
 mod rule;
 mod symbols;
 mod walk;
@@ -19,14 +22,17 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 pub use intern::Interner;
+pub use python::Look;
 
 use self::{
     cut::Cut,
+    merge::{Role, merge},
     modules::Modules,
     process::{Place, Process},
+    python::Pythons,
     symbols::Symbols,
     walk::{Slice, Step, Walker},
 };
@@ -34,6 +40,10 @@ use crate::trace::record::{Frame, FrameKind};
 
 /// Frames of a stack at most, the innermost ones.
 const FRAMES: usize = 256;
+/// Frames of a stack with Python frames, at most.
+const LIMIT: usize = FRAMES + tracer_ebpf::PYTHON_FRAMES;
+/// Functions of interpreters whose roles are remembered.
+const ROLES: usize = 100_000;
 /// Processes whose memory maps are kept.
 const PROCESSES: usize = 1024;
 
@@ -45,6 +55,17 @@ pub struct Stacks {
     processes: HashMap<u32, Process>,
     modules: Modules,
     symbols: Symbols,
+    pythons: Pythons,
+    /// Roles of the interpreter's own functions, by module and address.
+    roles: HashMap<(u32, u64), Role>,
+}
+
+/// A native stack, not yet named.
+#[derive(Debug)]
+pub struct Native {
+    /// Frames, innermost first.
+    steps: Vec<Step>,
+    cut: Option<Cut>,
 }
 
 impl Default for Stacks {
@@ -57,13 +78,18 @@ impl Stacks {
     /// Knows no process yet: memory maps are read when first needed.
     #[must_use]
     pub fn new() -> Self {
-        Self { processes: HashMap::new(), modules: Modules::default(), symbols: Symbols::new() }
+        Self {
+            processes: HashMap::new(),
+            modules: Modules::default(),
+            symbols: Symbols::new(),
+            pythons: Pythons::default(),
+            roles: HashMap::new(),
+        }
     }
 
-    /// Number of the native stack that `regs` and `bytes` (the slice from `regs.sp` up) describe, outermost frame
-    /// first. `None` when they hold no instruction pointer. The process may have ended by now; the stack then has
-    /// as many frames and names as can still be had.
-    pub fn native(&mut self, pid: u32, regs: &tracer_ebpf::Stack, bytes: &[u8], out: &mut Interner) -> Option<u32> {
+    /// Walks the native stack that `regs` and `bytes` (the slice from `regs.sp` up) describe. `None` when they hold no
+    /// instruction pointer. The process may have ended by now; the stack then has as many frames as can still be had.
+    pub fn native(&mut self, pid: u32, regs: &tracer_ebpf::Stack, bytes: &[u8]) -> Option<Native> {
         if regs.ip == 0 {
             return None;
         }
@@ -74,13 +100,68 @@ impl Stacks {
         let process = self.processes.entry(pid).or_default();
         let walker = Walker { pid, process, modules: &mut self.modules, stack };
         let (steps, cut) = walker.walk(regs.ip, regs.bp);
-        let frames = self.frames(&steps, cut, out);
-        Some(out.stack(frames))
+        Some(Native { steps, cut })
+    }
+
+    /// Number of the stack that a thread's native stack and its Python frames make, outermost frame first. `None` when
+    /// there is neither.
+    pub fn number(
+        &mut self,
+        pid: u32,
+        native: Option<Native>,
+        python: Option<&tracer_ebpf::PythonStack>,
+        out: &mut Interner,
+    ) -> Option<u32> {
+        let python = python.map(|stack| self.pythons.frames(stack, out)).filter(|found| !found.runs.is_empty());
+        let (steps, cut) = native.map_or((Vec::new(), None), |native| (native.steps, native.cut));
+        let mut frames = match &python {
+            None => steps.iter().flat_map(|step| self.step(step, out)).collect(),
+            Some(_) => Vec::new(),
+        };
+        let mut python_cut = None;
+        if let Some(python) = python {
+            let range = self.pythons.code_range(pid).unwrap_or_default();
+            let native = (0..steps.len()).map(|n| {
+                let role = self.role(&steps[n], &range);
+                let frames = if role == Role::Other { self.step(&steps[n], out) } else { Vec::new() };
+                merge::Native { role, end: steps.get(n + 1).and_then(|caller| caller.sp), frames }
+            });
+            let native: Vec<_> = native.collect();
+            frames = merge(native, python.runs, self.pythons.anchored(pid), cut.is_none());
+            python_cut = python.cut;
+        }
+        let cut = if frames.len() > LIMIT { Some(Cut::TooDeep) } else { cut };
+        frames.truncate(LIMIT);
+        let cuts = [cut.map(Cut::text), python_cut];
+        frames.extend(cuts.into_iter().flatten().map(|text| out.frame(marker(text))));
+        frames.reverse();
+        (!frames.is_empty()).then(|| out.stack(frames))
+    }
+
+    /// Looks for the Python interpreter of a process that loaded a library, or that just came to be traced.
+    pub fn look_for_python(&mut self, pid: u32) -> Look {
+        self.pythons.look(pid)
+    }
+
+    /// The same where there was none, unless that was just done.
+    pub fn look_for_python_again(&mut self, pid: u32) -> Option<Look> {
+        self.pythons.look_again(pid)
+    }
+
+    /// Takes over a Python code object. Gives what the kernel side must be told, if it is to send all of them again.
+    pub fn code(&mut self, code: &tracer_ebpf::PythonCode) -> Option<tracer_ebpf::Python> {
+        self.pythons.code(code)
+    }
+
+    /// A process forked.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        self.pythons.fork(parent, child);
     }
 
     /// Forgets a process: it ended or executed another program.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
+        self.pythons.forget(pid);
     }
 
     /// Reads a process's memory map now: it has mapped libraries, or may soon be gone. Failing is no error; the map is
@@ -102,28 +183,41 @@ impl Stacks {
         }
     }
 
-    fn frames(&mut self, steps: &[Step], cut: Option<Cut>, out: &mut Interner) -> Vec<u32> {
-        // Innermost first, so that the limit takes away the outer end; turned round when done.
-        let mut frames: Vec<u32> = Vec::with_capacity(steps.len() + 1);
-        for step in steps {
-            if step.is_guess {
-                frames.push(out.frame(marker("[by frame pointer: frames may be missing here]")));
-            }
-            match &step.place {
-                Some(Place::Module(module, address)) if !step.is_signal => {
-                    let found = self.symbols.frames(module, *address, step.is_return, out);
-                    frames.extend(found.iter().rev());
-                }
-                _ => frames.push(out.frame(unnamed(step))),
-            }
+    /// Numbers of a step's frames, innermost first.
+    fn step(&mut self, step: &Step, out: &mut Interner) -> Vec<u32> {
+        let mut frames = Vec::new();
+        if step.is_guess {
+            frames.push(out.frame(marker("[by frame pointer: frames may be missing here]")));
         }
-        let cut = if frames.len() > FRAMES { Some(Cut::TooDeep) } else { cut };
-        if let Some(cut) = cut {
-            frames.truncate(FRAMES - 1);
-            frames.push(out.frame(marker(cut.text())));
+        match &step.place {
+            Some(Place::Module(module, address)) if !step.is_signal => {
+                let found = self.symbols.frames(module, *address, step.is_return, out);
+                frames.extend(found.iter().rev());
+            }
+            _ => frames.push(out.frame(unnamed(step))),
         }
-        frames.reverse();
         frames
+    }
+
+    /// What a step is to a stack with Python frames. `range` is the interpreter's code.
+    fn role(&mut self, step: &Step, range: &Range<u64>) -> Role {
+        let Some(Place::Module(module, address)) = &step.place else { return Role::Other };
+        if !range.contains(&(step.address - u64::from(step.is_return))) {
+            return Role::Other;
+        }
+        if self.roles.len() == ROLES {
+            self.roles.clear();
+        }
+        let symbols = &mut self.symbols;
+        *self.roles.entry((module.id, *address)).or_insert_with(|| {
+            match symbols.name(module, *address, step.is_return).as_str() {
+                // How the program began is worth a frame, though a static interpreter has these functions itself.
+                "_start" | "main" => Role::Other,
+                // Also of parts that the compiler split off, such as `.cold`.
+                name if name.starts_with("_PyEval_EvalFrameDefault") => Role::Evaluation,
+                _ => Role::Interpreter,
+            }
+        })
     }
 }
 

@@ -45,6 +45,11 @@ impl Symbols {
         frames
     }
 
+    /// Name of the function at an address; empty when unknown.
+    pub(super) fn name(&mut self, module: &Module, address: u64, is_return: bool) -> String {
+        self.find(module, address - u64::from(is_return)).map(|symbol| symbol.name.into_owned()).unwrap_or_default()
+    }
+
     fn find(&mut self, module: &Module, address: u64) -> Option<Sym<'static>> {
         let (path, size) = module.source();
         let mut elf = source::Elf::new(path);

@@ -37,6 +37,8 @@ impl Slice<'_> {
 pub(super) struct Step {
     /// Instruction pointer or return address.
     pub(super) address: u64,
+    /// Stack pointer in this frame, where it is known: the inner frame ends there.
+    pub(super) sp: Option<u64>,
     /// `address` stands after a call: the code that runs is the byte before it.
     pub(super) is_return: bool,
     /// The kernel's frame below a signal handler.
@@ -60,7 +62,8 @@ impl Walker<'_> {
     pub(super) fn walk(mut self, ip: u64, bp: u64) -> (Vec<Step>, Option<Cut>) {
         let mut registers = Registers::new(ip, self.stack.start, bp);
         let place = self.place(ip);
-        let mut steps = vec![Step { address: ip, is_return: false, is_signal: false, is_guess: false, place }];
+        let sp = Some(self.stack.start);
+        let mut steps = vec![Step { address: ip, sp, is_return: false, is_signal: false, is_guess: false, place }];
         let cut = loop {
             if self.process.is_unknown() {
                 break Some(Cut::Gone);
@@ -141,7 +144,8 @@ impl Walker<'_> {
             Place::Unread(path, at) => Place::Unread(path, at + u64::from(is_return)),
             Place::Anonymous => Place::Anonymous,
         };
-        Some(Step { address, is_return, is_signal: false, is_guess: false, place: Some(place) })
+        let sp = registers.get(X86_64::RSP);
+        Some(Step { address, sp, is_return, is_signal: false, is_guess: false, place: Some(place) })
     }
 
     fn place(&mut self, address: u64) -> Option<Place> {

@@ -4,6 +4,7 @@
 //! library is read once, in pieces, and nothing in it is trusted: every offset is checked against the file's length,
 //! and memory stays below 64 MiB of strings plus the headers, whatever the file claims.
 
+mod dynamic;
 mod identity;
 mod symbols;
 #[cfg(test)]

@@ -82,5 +82,6 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         uvm_map_tail: options.uvm_map_tail,
         flags: stacks | watch | hold | plain_count,
         uid,
+        task_fsbase: at("task_struct", "thread.fsbase")?,
     })
 }

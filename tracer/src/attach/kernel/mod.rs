@@ -21,7 +21,7 @@ use aya::{
     maps::{Array, HashMap, MapData, RingBuf},
     programs::{ProgramError, RawTracePoint},
 };
-use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKey, LOSSES, NameKey, Spec};
+use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKey, LOSSES, NameKey, Python, Spec};
 
 pub use self::{
     btf::Btf,
@@ -114,6 +114,7 @@ pub struct Kernel {
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
+    pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
     held: Held,
     config: Array<MapData, [u32; CONFIG_WORDS]>,
     lost: Array<MapData, u64>,
@@ -146,6 +147,7 @@ impl Kernel {
             tracked: take(&mut ebpf, "TRACKED")?,
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
+            pythons: take(&mut ebpf, "PYTHONS")?,
             held: held(&mut ebpf)?,
             config: take(&mut ebpf, "CONFIG")?,
             lost: take(&mut ebpf, "LOST")?,
@@ -204,6 +206,15 @@ impl Kernel {
     /// The map is full.
     pub fn know_executable(&mut self, exe: FileKey) -> Result<(), Error> {
         self.exes.insert([exe.inode, exe.device], EXE_PROBED, 0).map_err(|e| Error::Map("EXES", e.to_string()))
+    }
+
+    /// Says how to walk the Python frames of a process.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn walk_python(&mut self, tgid: u32, walk: Python) -> Result<(), Error> {
+        let value: [u64; PYTHON_WORDS] = bytemuck::cast(walk);
+        self.pythons.insert(tgid, value, 0).map_err(|e| Error::Map("PYTHONS", e.to_string()))
     }
 
     /// Places probes at `points` of a file. Gives the points that the kernel refused, with its reason.
@@ -278,6 +289,9 @@ fn held(ebpf: &mut Ebpf) -> Result<Held, Error> {
     let map = ebpf.take_map("HELD").ok_or_else(|| Error::Map("HELD", "missing from the object".into()))?;
     Held::new(map).map_err(|e| Error::Map("HELD", e.to_string()))
 }
+
+// As in `config`.
+const PYTHON_WORDS: usize = size_of::<Python>() / 8;
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,17 @@ use aya_obj::generated::{
     bpf_prog_type::{BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_TRACING},
 };
 
-/// `BPF_F_UPROBE_MULTI_RETURN`, include/uapi/linux/bpf.h.
+// include/uapi/linux/bpf.h.
+/// `BPF_F_UPROBE_MULTI_RETURN`.
 const UPROBE_MULTI_RETURN: u32 = 1;
+/// `BPF_F_SLEEPABLE`.
+const SLEEPABLE: u32 = 1 << 4;
+/// `BPF_JMP | BPF_CALL`, with a helper's number in `imm` where `src_reg` is 0.
+const CALL: u8 = 0x85;
+/// `bpf_probe_read_user`: cannot wait for a page, and fails where one is not in memory.
+const PROBE_READ_USER: i32 = 112;
+/// `bpf_copy_from_user`: the same for programs that may sleep.
+const COPY_FROM_USER: i32 = 148;
 
 fn zeroed() -> bpf_attr {
     // SAFETY: a union of plain integers; all zeroes is what the kernel asks for in unused fields.
@@ -39,12 +48,22 @@ fn bpf_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
 pub(super) enum Purpose<'a> {
     /// Many uprobes a link (`BPF_TRACE_UPROBE_MULTI`, Linux 6.6).
     UprobeMulti,
+    /// The same, of a program that may wait for pages of the process's memory.
+    SleepableUprobeMulti,
     /// Entry or exit of a kernel function (`BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`).
     Tracing { attach: bpf_attach_type, function: u32, module: Option<BorrowedFd<'a>> },
 }
 
 /// Loads a program; on failure the error holds the end of the verifier's log.
 pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpose<'_>) -> io::Result<OwnedFd> {
+    let waiting;
+    let instructions = match purpose {
+        Purpose::SleepableUprobeMulti => {
+            waiting = with_waiting_reads(instructions);
+            &waiting
+        }
+        _ => instructions,
+    };
     load_once(instructions, license, purpose, &mut []).or_else(|first| {
         // A second try with a log: the first is quicker, and most loads succeed.
         let mut log = vec![0; 1 << 20];
@@ -57,13 +76,23 @@ pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpos
     })
 }
 
+/// The same program, with reads of user memory that wait for pages. Both helpers take and give the same.
+fn with_waiting_reads(instructions: &[bpf_insn]) -> Vec<bpf_insn> {
+    let mut instructions = instructions.to_vec();
+    for call in instructions.iter_mut().filter(|i| i.code == CALL && i.src_reg() == 0 && i.imm == PROBE_READ_USER) {
+        call.imm = COPY_FROM_USER;
+    }
+    instructions
+}
+
 fn load_once(insns: &[bpf_insn], license: &CString, purpose: Purpose<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attr = zeroed();
     // SAFETY: `BPF_PROG_LOAD` reads this member of the union.
     let load = unsafe { &mut attr.__bindgen_anon_3 };
     match purpose {
-        Purpose::UprobeMulti => {
+        Purpose::UprobeMulti | Purpose::SleepableUprobeMulti => {
             load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
+            load.prog_flags = if matches!(purpose, Purpose::SleepableUprobeMulti) { SLEEPABLE } else { 0 };
             load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
         }
         Purpose::Tracing { attach, function, module } => {

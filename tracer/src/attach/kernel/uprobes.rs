@@ -144,8 +144,12 @@ impl Uprobes {
 fn load_multi(programs: &Programs) -> Result<[Pair; 3], Error> {
     let load = |what: Probes| -> Result<Pair, Error> {
         let (enter, back) = what.programs();
-        let enter = programs.load(enter, Purpose::UprobeMulti)?;
-        Ok(Pair { enter, back: back.map(|name| programs.load(name, Purpose::UprobeMulti)).transpose()? })
+        // Reads that wait for pages, where the kernel has them for programs of this kind.
+        let load = |name| {
+            let sleepable = programs.load(name, Purpose::SleepableUprobeMulti);
+            sleepable.or_else(|_| programs.load(name, Purpose::UprobeMulti))
+        };
+        Ok(Pair { enter: load(enter)?, back: back.map(load).transpose()? })
     };
     Ok([load(Probes::Api)?, load(Probes::Ioctl)?, load(Probes::Linker)?])
 }

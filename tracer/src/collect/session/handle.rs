@@ -35,20 +35,15 @@ impl Session {
     fn handle(&mut self, event: Event<'_>) -> Result<(), Error> {
         self.count += 1;
         match event {
-            Event::Stack(regs, bytes) => {
-                let header = regs.header;
-                if let Some(stack) = self.stacks.native(header.tgid, &regs, bytes, &mut self.interner) {
-                    for record in self.interner.drain() {
-                        self.writer.record(&record)?;
-                    }
-                    self.pending.insert(header.tid, stack);
-                }
-            }
+            Event::Stack(regs, bytes) => self.stack(&regs, bytes)?,
+            Event::Python(frames) => self.pending.python(frames),
+            Event::Code(code) => self.code(&code)?,
             Event::Call(call) => self.call(&call)?,
             Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
             Event::Fork(fork) => {
                 let pid = fork.other;
                 self.processes.fork(fork.header.tgid, pid);
+                self.stacks.fork(fork.header.tgid, pid);
                 let step = Step::Forked { parent: fork.header.tgid };
                 self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
             }
@@ -65,12 +60,8 @@ impl Session {
         Ok(())
     }
 
-    fn take_stack(&mut self, header: &wire::Header) -> Option<u32> {
-        (header.flags & wire::FLAG_STACK != 0).then(|| self.pending.remove(&header.tid)).flatten()
-    }
-
     fn call(&mut self, call: &wire::Call) -> Result<(), Error> {
-        let stack = self.take_stack(&call.header);
+        let stack = self.take_stack(&call.header)?;
         let Some(row) = probe::by_id(call.frame.probe) else {
             self.malformed += 1;
             return Ok(());
@@ -101,7 +92,7 @@ impl Session {
     }
 
     fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
-        let stack = self.take_stack(&ioctl.header);
+        let stack = self.take_stack(&ioctl.header)?;
         let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
         let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
         // A file found closed was so before this request.

@@ -42,6 +42,7 @@ impl Session {
         // Track first: what the process does while probes go in is seen as soon as each is in place.
         self.adopt(pid)?;
         self.place(pid)?;
+        self.look_for_python(pid)?;
         let Ok(image) = image::image(pid) else {
             self.processes.exit(pid, monotonic_ns());
             return Ok(());
@@ -87,13 +88,13 @@ impl Session {
     /// A process loaded a library nobody looked at yet. It is held until its probes are in.
     pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
         let pid = library.header.tgid;
-        let result = self.look_at(pid, library.key);
+        let result = self.look_at(pid, library);
         // Whatever went wrong, the process must go on.
         self.resume(&library.header);
         result
     }
 
-    fn look_at(&mut self, pid: u32, key: wire::NameKey) -> Result<(), Error> {
+    fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
         if !self.processes.contains(pid) {
             match &self.matcher {
                 Some(matches) if matches(pid) => return self.attach(pid),
@@ -104,8 +105,11 @@ impl Session {
         }
         self.place(pid)?;
         self.stacks.refresh(pid);
-        if key.hash > wire::UNKNOWABLE {
-            self.kernel.know_library(key)?;
+        if library.drivers != 0 {
+            self.look_for_python(pid)?;
+        }
+        if library.key.hash > wire::UNKNOWABLE {
+            self.kernel.know_library(library.key)?;
         }
         Ok(())
     }

@@ -39,7 +39,8 @@ struct Unwinder {
 impl Unwinder {
     /// Frames of a stack, outermost first.
     fn frames(&mut self, pid: u32, regs: &tracer_ebpf::Stack, bytes: &[u8]) -> Vec<Frame> {
-        let stack = self.stacks.native(pid, regs, bytes, &mut self.names).unwrap();
+        let native = self.stacks.native(pid, regs, bytes);
+        let stack = self.stacks.number(pid, native, None, &mut self.names).unwrap();
         for record in self.names.drain() {
             match record {
                 Record::Frame(frame) => self.frames.push(frame),

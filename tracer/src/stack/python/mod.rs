@@ -1,0 +1,186 @@
+//! Python frames: which processes run Python, what their code objects are called, which lines they are at.
+
+mod code;
+mod find;
+mod layout;
+mod lines;
+mod memory;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    time::{Duration, Instant},
+};
+
+use tracer_ebpf as wire;
+
+use self::{
+    code::Code,
+    find::{Finder, Found, Interpreter},
+};
+use super::{Interner, marker, merge::Run};
+use crate::trace::record::{Frame, FrameKind};
+
+/// Code objects kept of one process. More are forgotten all at once, and sent again.
+const CODES: usize = 16 * 1024;
+/// Time between two looks for the interpreter of a process that had none: at first, and at most.
+const WAIT: Range<Duration> = Duration::from_millis(10)..Duration::from_secs(2);
+
+/// What the kernel side must be told of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// How to walk its Python frames; all zero when that cannot be done.
+    pub walk: wire::Python,
+    /// For the reader of the trace.
+    pub notice: Option<String>,
+}
+
+/// All traced processes' interpreters.
+#[derive(Debug, Default)]
+pub(super) struct Pythons {
+    finder: Finder,
+    processes: HashMap<u32, State>,
+    /// Numbers of kernel-side entries: each is used once.
+    generation: u32,
+    /// What has been said already.
+    notices: HashSet<String>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No interpreter that runs: looked for again, at that time and after twice the wait.
+    Waiting(Instant, Duration),
+    Unsupported,
+    Runs(Process),
+}
+
+#[derive(Debug)]
+struct Process {
+    interpreter: Interpreter,
+    codes: HashMap<u64, Code>,
+}
+
+/// Runs of the interpreter, innermost first, and whether outer ones may be missing.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    pub(super) runs: Vec<Run>,
+    pub(super) cut: Option<&'static str>,
+}
+
+impl Pythons {
+    /// Looks for the interpreter of a process.
+    pub(super) fn look(&mut self, pid: u32) -> Look {
+        let mut look = Look { walk: wire::Python::default(), notice: None };
+        let state = match self.finder.find(pid) {
+            Found::Nothing | Found::NotYet => {
+                let wait = match self.processes.get(&pid) {
+                    Some(State::Waiting(_, wait)) => (*wait * 2).min(WAIT.end),
+                    _ => WAIT.start,
+                };
+                State::Waiting(Instant::now() + wait, wait)
+            }
+            Found::Unsupported(path, why) => {
+                let notice =
+                    format!("no Python stacks of processes that run {path}: {why} (known: CPython 3.9 to 3.14)");
+                look.notice = self.notices.insert(notice.clone()).then_some(notice);
+                State::Unsupported
+            }
+            Found::Interpreter(mut interpreter) => {
+                self.generation += 1;
+                interpreter.walk.generation = self.generation;
+                look.walk = interpreter.walk;
+                State::Runs(Process { interpreter, codes: HashMap::new() })
+            }
+        };
+        self.processes.insert(pid, state);
+        look
+    }
+
+    /// Looks again where there was no interpreter, unless that was just done.
+    pub(super) fn look_again(&mut self, pid: u32) -> Option<Look> {
+        match self.processes.get(&pid) {
+            Some(State::Waiting(when, _)) if Instant::now() < *when => None,
+            Some(State::Unsupported | State::Runs(_)) => None,
+            Some(State::Waiting(..)) | None => Some(self.look(pid)),
+        }
+    }
+
+    /// A process forked: its child's interpreter is the same.
+    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+        if let Some(State::Runs(Process { interpreter, .. })) = self.processes.get(&parent) {
+            let process = Process { interpreter: interpreter.clone(), codes: HashMap::new() };
+            self.processes.insert(child, State::Runs(process));
+        }
+    }
+
+    /// Forgets a process.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
+    /// Where a process's interpreter has its code.
+    pub(super) fn code_range(&self, pid: u32) -> Option<Range<u64>> {
+        match self.processes.get(&pid)? {
+            State::Runs(process) => Some(process.interpreter.code.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether the process's frames tell where on the C stack they run.
+    pub(super) fn anchored(&self, pid: u32) -> bool {
+        matches!(self.processes.get(&pid), Some(State::Runs(process)) if process.interpreter.layout.anchored)
+    }
+
+    /// Takes over a code object. Gives what the kernel side must be told when it is to send all of them again.
+    pub(super) fn code(&mut self, code: &wire::PythonCode) -> Option<wire::Python> {
+        let Some(State::Runs(process)) = self.processes.get_mut(&code.header.tgid) else { return None };
+        let mut renewed = None;
+        if process.codes.len() >= CODES {
+            process.codes.clear();
+            self.generation += 1;
+            process.interpreter.walk.generation = self.generation;
+            renewed = Some(process.interpreter.walk);
+        }
+        process.codes.insert(code.code, Code::new(code, &process.interpreter));
+        renewed
+    }
+
+    /// Names the frames of a thread.
+    pub(super) fn frames(&mut self, stack: &wire::PythonStack, out: &mut Interner) -> Frames {
+        let mut found = Frames::default();
+        let Some(State::Runs(process)) = self.processes.get_mut(&stack.header.tgid) else { return found };
+        let Process { interpreter, codes } = process;
+        let frames = stack.frames.get(..stack.len as usize).unwrap_or(&stack.frames);
+        let mut run = Run::default();
+        for frame in frames {
+            if frame.code != 0 {
+                run.frames.push(match codes.get_mut(&frame.code) {
+                    Some(code) if code.identity == frame.identity => code.frame(frame, interpreter, out),
+                    _ => out.frame(unnamed()),
+                });
+            }
+            if frame.anchor != 0 || !interpreter.layout.anchored {
+                found.runs.push(Run { anchor: frame.anchor, ..std::mem::take(&mut run) });
+            }
+        }
+        if !run.frames.is_empty() {
+            found.runs.push(run);
+        }
+        found.cut = match stack.flags {
+            flags if flags & wire::PYTHON_TRUNCATED != 0 => {
+                Some("[outer Python frames not read: the stack is too deep]")
+            }
+            flags if flags & wire::PYTHON_FAULT != 0 => Some("[outer Python frames could not be read]"),
+            _ => None,
+        };
+        found
+    }
+}
+
+/// A frame whose code object's names were lost.
+fn unnamed() -> Frame {
+    Frame { kind: FrameKind::Python, ..marker("[Python function, name lost]") }
+}
