@@ -6,12 +6,14 @@
 #![feature(asm_experimental_arch)]
 #![expect(unreachable_pub, reason = "programs and maps are exported by their sections, not by Rust paths")]
 
+mod code;
 mod cuda;
 mod hold;
 mod linker;
 mod maps;
 mod process;
 mod python;
+mod read;
 mod rm;
 mod stack;
 mod transfers;

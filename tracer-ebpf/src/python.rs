@@ -3,32 +3,26 @@
 //! The thread's state comes from the slot of thread-specific data that CPython keeps it in, which is right whether or not
 //! the thread holds the GIL: CUDA calls are made without it. Nothing read here is trusted: user space decides what it means.
 
-use core::mem::MaybeUninit;
-
 use aya_ebpf::{
-    helpers::{bpf_get_current_task_btf, generated::bpf_probe_read_user as read_user},
+    helpers::bpf_get_current_task_btf,
     macros::map,
     maps::{Array, HashMap},
 };
 use tracer_ebpf::{
-    FLAG_PYTHON, HASH_START, Header, KIND_CODE, KIND_PYTHON, Loss, PYTHON_FAULT, PYTHON_FILE, PYTHON_FRAMES,
-    PYTHON_NAME, PYTHON_NO_STATE, PYTHON_TABLE, PYTHON_TRUNCATED, Python, PythonCode, PythonFrame, PythonStack, Text,
-    hash_step,
+    FLAG_PYTHON, HASH_START, Header, KIND_PYTHON, Loss, PYTHON_FAULT, PYTHON_FRAMES, PYTHON_NO_STATE, PYTHON_TRUNCATED,
+    Python, PythonFrame, PythonStack, hash_step,
 };
 
-use crate::maps::{EVENTS, config, header, kernel_word, lose};
+use crate::{
+    code::{describe, identity, parts},
+    maps::{EVENTS, config, header, kernel_word, lose},
+    read::{checked, negative, nonzero, user, word},
+};
 
 /// Thread states looked at when the slot is not known.
 const THREADS: u32 = 256;
 /// 3.14 tags references in their low bits; objects are aligned to 16 bytes.
 const TAG: u64 = 7;
-// PyObject: ob_refcnt@0, ob_type@8.
-const OBJECT_TYPE: u32 = 8;
-// PyBytesObject: ob_size@16, ob_shash@24, ob_sval@32 (all versions).
-const BYTES_SIZE: u64 = 16;
-const BYTES_DATA: u64 = 32;
-// PyASCIIObject: length@16, hash@24, state@32 (all versions).
-const TEXT_LENGTH: u64 = 16;
 
 /// Processes whose interpreter user space has looked for.
 #[map]
@@ -38,29 +32,6 @@ pub static PYTHONS: HashMap<u32, Python> = HashMap::with_max_entries(65536, 1 /*
 #[map]
 static CODES: Array<[u64; KNOWN]> = Array::with_max_entries(1, 0);
 const KNOWN: usize = 1 << 16;
-
-/// Reads plain integers; what cannot be read is 0, as the helper leaves it. No branch: the verifier would follow every
-/// combination of them.
-#[inline(always)]
-fn user<T: Copy>(address: u64) -> T {
-    checked(address).0
-}
-
-/// As [`user`], with the helper's result: negative on failure.
-#[inline(always)]
-fn checked<T: Copy>(address: u64) -> (T, i64) {
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: the helper writes all of `value`, also when it fails; all uses are plain integers.
-    unsafe {
-        let result = read_user(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const _);
-        (value.assume_init(), result)
-    }
-}
-
-#[inline(always)]
-fn word(base: u64, offset: u32) -> u64 {
-    user(base + offset as u64)
-}
 
 /// Sends the calling thread's Python frames. Gives `FLAG_PYTHON`, or 0 when this is no Python process.
 #[inline(never)]
@@ -244,121 +215,4 @@ fn fingerprint(process: u64, code: u64, identity: u64) -> u64 {
 #[inline(always)]
 fn slot(process: u64, code: u64) -> usize {
     (hash_step(hash_step(HASH_START, process), code) & (KNOWN as u64 - 1)) as usize
-}
-
-/// 1 if `x` is not zero, else 0; as [`negative`].
-#[inline(always)]
-fn nonzero(x: u64) -> u32 {
-    // Highest bit set unless `x` is 0.
-    let mut bit = x | x.wrapping_neg();
-    // SAFETY: arithmetic on a register.
-    #[cfg(target_arch = "bpf")]
-    unsafe {
-        core::arch::asm!("{bit} >>= 63", bit = inout(reg) bit);
-    }
-    bit as u32
-}
-
-/// All ones if `x` is negative, else 0. In assembly, because the compiler would make a branch of it.
-#[inline(always)]
-fn negative(x: i64) -> u64 {
-    let mut mask = x as u64;
-    // SAFETY: arithmetic on a register.
-    #[cfg(target_arch = "bpf")]
-    unsafe {
-        core::arch::asm!("{mask} s>>= 63", mask = inout(reg) mask);
-    }
-    mask
-}
-
-/// What is looked at of a code object.
-struct Parts {
-    line: u32,
-    file: u64,
-    name: u64,
-    table: u64,
-    table_size: u64,
-}
-
-#[inline(always)]
-fn parts(python: &Python, code: u64) -> Parts {
-    let line = user(code + python.code_line as u64);
-    let [file, name, third, fourth] = user::<[u64; 4]>(code + python.code_names as u64);
-    let name = name ^ ((name ^ third) & python.qualified);
-    let table = third ^ ((third ^ fourth) & python.qualified);
-    Parts { line, file, name, table, table_size: word(table, BYTES_SIZE as u32) }
-}
-
-/// A hash of what tells a code object from another that took its place: its strings, first line, and line table, of
-/// which the length, the beginning and the end are looked at.
-#[inline(always)]
-fn identity(parts: &Parts) -> u64 {
-    let Parts { line, file, name, table, table_size: size } = *parts;
-    // What lies behind the end does not belong to it.
-    let short = negative(size.wrapping_sub(8) as i64);
-    let head = word(table, BYTES_DATA as u32) & (((1 << ((size & 7) * 8)) - 1) | !short);
-    let tail: u64 = user(table + BYTES_DATA + (size.wrapping_sub(8) & !short));
-    [line as u64, file, name, table, head, tail & !short].into_iter().fold(size, hash_step)
-}
-
-/// Sends what a code object is called; false when that is not possible now.
-#[inline(never)]
-fn describe(python: &Python, header: &Header, frame: &PythonFrame) -> bool {
-    let Some(mut entry) = EVENTS.reserve::<PythonCode>(0) else {
-        lose(Loss::PythonCode);
-        return false;
-    };
-    let out = entry.as_mut_ptr();
-    let parts = parts(python, frame.code);
-    // SAFETY: `out` points to a reserved record of that size; every field is written.
-    unsafe {
-        (*out).header = Header { kind: KIND_CODE, ..*header };
-        (*out).code = frame.code;
-        (*out).identity = frame.identity;
-        (*out).kind = word(frame.code, OBJECT_TYPE);
-        (*out).line = parts.line as i32;
-        (*out).name = text(python, parts.name, (&raw mut (*out).name_text).cast(), PYTHON_NAME as u64);
-        (*out).file = text(python, parts.file, (&raw mut (*out).file_text).cast(), PYTHON_FILE as u64);
-        (*out).table_at = parts.table;
-        (*out).table_length = parts.table_size;
-        let size = at_most(parts.table_size, PYTHON_TABLE as u64);
-        (*out).table_len = copy((&raw mut (*out).table).cast(), size, parts.table + BYTES_DATA);
-    }
-    entry.submit(0);
-    true
-}
-
-/// Reads a string object's text into `to`.
-///
-/// # Safety
-/// `to` must have room for `room` bytes.
-#[inline(always)]
-unsafe fn text(python: &Python, at: u64, to: *mut u8, room: u64) -> Text {
-    let [length, _hash, state] = user::<[u64; 3]>(at + TEXT_LENGTH);
-    let state = state as u32;
-    let ascii = negative(-((state & 0x40) as i64)) as u32;
-    let data = python.compact ^ ((python.compact ^ python.ascii) & ascii);
-    let bytes = length.wrapping_mul((state >> 2 & 7) as u64);
-    // SAFETY: less than `room` bytes.
-    let len = unsafe { copy(to, at_most(bytes, room), at + data as u64) };
-    Text { at, length, state, len }
-}
-
-/// The smaller of `len` and `room` - 1, where `room` is a power of two.
-#[inline(always)]
-fn at_most(len: u64, room: u64) -> u64 {
-    // A huge length would pass for a negative one.
-    let more = negative((room - 1).wrapping_sub(len) as i64) | negative(len as i64);
-    (len | more) & (room - 1)
-}
-
-/// Copies user memory; gives the bytes copied, all or none.
-///
-/// # Safety
-/// `to` must have room for `len` bytes.
-#[inline(always)]
-unsafe fn copy(to: *mut u8, len: u64, from: u64) -> u32 {
-    // SAFETY: the caller's promise; the helper fails rather than faults.
-    let result = unsafe { read_user(to.cast(), len as u32, from as *const _) };
-    len as u32 & !(negative(result) as u32)
 }

@@ -19,7 +19,7 @@ const NAME: u64 = 4096;
 /// Bytes of a line table read at most: generated code may have large ones.
 const TABLE: u64 = 1 << 20;
 /// Positions of one code object whose frames are remembered.
-const POSITIONS: usize = 4096;
+const POSITIONS: usize = 512;
 /// Where the text of a `bytes` object begins.
 const BYTES_DATA: u64 = 32;
 
@@ -68,6 +68,11 @@ impl Code {
             table: table.filter(|_| code.kind == interpreter.code_type),
             frames: HashMap::new(),
         }
+    }
+
+    /// Bytes of memory this takes, about.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.file.len() + self.table.as_ref().map_or(0, Vec::len)
     }
 
     /// Number of the frame that runs this code at a position.

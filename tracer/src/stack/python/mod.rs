@@ -24,8 +24,11 @@ use self::{
 use super::{Interner, marker, merge::Run};
 use crate::trace::record::{Frame, FrameKind};
 
-/// Code objects kept of one process. More are forgotten all at once, and sent again.
+/// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
+/// again.
 const CODES: usize = 16 * 1024;
+/// Bytes that the code objects of all processes may take, with the same consequence.
+const BYTES: usize = 64 << 20;
 /// Time between two looks for the interpreter of a process that had none: at first, and at most.
 const WAIT: Range<Duration> = Duration::from_millis(10)..Duration::from_secs(2);
 
@@ -43,6 +46,8 @@ pub struct Look {
 pub(super) struct Pythons {
     finder: Finder,
     processes: HashMap<u32, State>,
+    /// What the code objects of all processes take.
+    bytes: usize,
     /// Numbers of kernel-side entries: each is used once.
     generation: u32,
     /// What has been said already.
@@ -61,6 +66,12 @@ enum State {
 struct Process {
     interpreter: Interpreter,
     codes: HashMap<u64, Code>,
+}
+
+impl Process {
+    fn bytes(&self) -> usize {
+        self.codes.values().map(Code::size).sum()
+    }
 }
 
 /// Runs of the interpreter, innermost first, and whether outer ones may be missing.
@@ -95,6 +106,7 @@ impl Pythons {
                 State::Runs(Process { interpreter, codes: HashMap::new() })
             }
         };
+        self.forget(pid);
         self.processes.insert(pid, state);
         look
     }
@@ -118,7 +130,9 @@ impl Pythons {
 
     /// Forgets a process.
     pub(super) fn forget(&mut self, pid: u32) {
-        self.processes.remove(&pid);
+        if let Some(State::Runs(process)) = self.processes.remove(&pid) {
+            self.bytes -= process.bytes();
+        }
     }
 
     /// Where a process's interpreter has its code.
@@ -138,13 +152,16 @@ impl Pythons {
     pub(super) fn code(&mut self, code: &wire::PythonCode) -> Option<wire::Python> {
         let Some(State::Runs(process)) = self.processes.get_mut(&code.header.tgid) else { return None };
         let mut renewed = None;
-        if process.codes.len() >= CODES {
+        if process.codes.len() >= CODES || self.bytes >= BYTES {
+            self.bytes -= process.bytes();
             process.codes.clear();
             self.generation += 1;
             process.interpreter.walk.generation = self.generation;
             renewed = Some(process.interpreter.walk);
         }
-        process.codes.insert(code.code, Code::new(code, &process.interpreter));
+        let new = Code::new(code, &process.interpreter);
+        self.bytes += new.size();
+        self.bytes -= process.codes.insert(code.code, new).map_or(0, |old| old.size());
         renewed
     }
 

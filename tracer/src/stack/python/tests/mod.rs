@@ -1,15 +1,23 @@
 //! Line tables against each interpreter's own reading of them, and what damage does.
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     process::Command,
+    rc::Rc,
 };
 
+use bytemuck::Zeroable;
 use proptest::prelude::*;
 
 use super::{
-    layout,
+    CODES, Interpreter, Process, Pythons, State, layout,
     lines::{Format, Line, line},
+    wire,
+};
+use crate::{
+    stack::{Interner, merge::Run},
+    trace::record::Record,
 };
 
 /// Interpreters of this machine: the system's, pyenv's.
@@ -98,4 +106,72 @@ proptest! {
             line(format, &table, first, offset);
         }
     }
+}
+
+/// A process of which nothing but its own record is known.
+fn pythons(pid: u32) -> Pythons {
+    let layout = Rc::new(layout::known((3, 12)).unwrap());
+    let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7 };
+    let state = State::Runs(Process { interpreter, codes: HashMap::new() });
+    Pythons { processes: HashMap::from([(pid, state)]), generation: 1, ..Pythons::default() }
+}
+
+fn code(pid: u32, address: u64, name: &str) -> wire::PythonCode {
+    let mut code = wire::PythonCode { code: address, identity: address, kind: 7, line: 3, ..Zeroable::zeroed() };
+    code.header.tgid = pid;
+    code.name = wire::Text { at: 0, length: name.len() as u64, state: 1 << 2 | 0x60, len: name.len() as u32 };
+    code.name_text[..name.len()].copy_from_slice(name.as_bytes());
+    code
+}
+
+/// Frames, each with an address, the identity its code had, and an anchor, as one stack.
+fn stack(pid: u32, frames: &[(u64, u64, u64)]) -> wire::PythonStack {
+    let mut stack = wire::PythonStack { len: frames.len() as u32, ..Zeroable::zeroed() };
+    stack.header.tgid = pid;
+    for (slot, &(code, identity, anchor)) in stack.frames.iter_mut().zip(frames) {
+        *slot = wire::PythonFrame { code, identity, position: 0, anchor };
+    }
+    stack
+}
+
+/// Process number that no process has: its memory cannot be read.
+const GONE: u32 = i32::MAX as u32;
+
+#[test]
+fn frames_are_named_by_the_code_they_ran_even_at_a_reused_address() {
+    let (mut pythons, mut out) = (pythons(GONE), Interner::new());
+    assert_eq!(pythons.code(&code(GONE, 0x10, "load")), None);
+    let named = pythons.frames(&stack(GONE, &[(0x10, 0x10, 0), (0, 0, 99), (0x10, 0x11, 0)]), &mut out);
+    let names: Vec<String> = out
+        .drain()
+        .map(|record| match record {
+            Record::Frame(frame) => frame.function,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(names, ["load [its first line]", "[Python function, name lost]"]);
+    let runs = [Run { anchor: 99, frames: vec![0] }, Run { anchor: 0, frames: vec![1] }];
+    assert_eq!(named.runs, runs);
+    assert!(pythons.frames(&stack(GONE - 1, &[(0x10, 0x10, 0)]), &mut out).runs.is_empty(), "another process");
+}
+
+#[test]
+fn too_many_codes_are_sent_again() {
+    let mut pythons = pythons(GONE);
+    let renewed: Vec<_> = (0..2 * CODES as u64).filter_map(|n| pythons.code(&code(GONE, n, "f"))).collect();
+    assert_eq!(renewed.len(), 1);
+    assert_eq!(renewed[0].generation, 2, "what the kernel side knows is not known any more");
+    pythons.fork(GONE, GONE - 1);
+    pythons.forget(GONE);
+    assert_eq!(pythons.bytes, 0);
+    assert!(pythons.code_range(GONE - 1).is_some());
+}
+
+#[test]
+fn this_process_has_no_interpreter_and_is_not_asked_all_the_time() {
+    let mut pythons = Pythons::default();
+    let look = pythons.look(std::process::id());
+    assert_eq!((look.walk, look.notice), (wire::Python::default(), None));
+    assert!(pythons.look_again(std::process::id()).is_none());
+    assert!(pythons.look_again(GONE).is_some(), "nobody looked for that one's yet");
 }
