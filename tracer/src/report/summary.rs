@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{self, Sum};
+use super::explain::kv_budget::{self, KvBudget};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
@@ -74,8 +75,8 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// Free memory as the server printed it, beside its own readings.
     pub printed_memory: Vec<PrintedMemory>,
-    /// How the server sized its KV cache. Always empty: no rule reads it yet.
-    pub kv_budget: Vec<()>,
+    /// How the server sized its KV cache, a rank each.
+    pub kv_budget: Vec<KvBudget>,
 }
 
 /// Where a trace comes from.
@@ -181,7 +182,7 @@ impl Summary {
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
-            kv_budget: Vec::new(),
+            kv_budget: kv_budget::kv_budgets(axes),
         })
     }
 

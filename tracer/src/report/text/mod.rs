@@ -5,6 +5,7 @@ use super::summary::Summary;
 mod cells;
 mod failures;
 mod head;
+mod kv_budget;
 mod physical;
 pub mod plain;
 mod printed;
@@ -45,13 +46,17 @@ impl Style {
 /// `summary` of the trace called `name`, in lines of at most 100 columns. Sections stand apart by an empty line.
 #[must_use]
 pub fn render(summary: &Summary, name: &str, style: Style) -> String {
+    // A budget that does not work out is why the server did not start: it goes first.
+    let (no_room, budget) = kv_budget::budget(summary, style);
     let sections = [
         head::trust(summary, name, style),
+        no_room,
         head::origin(summary),
         cells::table(summary, style),
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        budget,
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
