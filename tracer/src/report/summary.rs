@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{self, Sum};
+use super::errors::{self, ProcessError};
 use super::explain::kv_budget::{self, KvBudget};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
@@ -69,6 +70,8 @@ pub struct Summary {
     pub stacks: Vec<StackRow>,
     /// Failed calls; equal ones are one entry with a count.
     pub failures: Vec<Failed>,
+    /// Errors that processes wrote, and deaths by signal.
+    pub errors: Vec<ProcessError>,
     /// What decided phase, role and owner of how much memory.
     pub evidence: Vec<Decided>,
     /// NCCL communicators across processes.
@@ -179,6 +182,7 @@ impl Summary {
             processes: holdings::processes(axes, &moments),
             stacks: tables::biggest_stacks(axes, &moments),
             failures: failures::failures(axes),
+            errors: errors::errors(axes),
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),

@@ -126,6 +126,7 @@ impl TestBook {
             requested: Some(requested),
             refused: Some(requested),
             free: Some(1 << 30),
+            free_at: Some(self.now),
             gpu: Some(gpu),
             stack: None,
             out_of_memory: true,

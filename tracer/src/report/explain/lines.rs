@@ -9,15 +9,15 @@ use crate::lifecycle::logs;
 
 /// A line of a process, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said<'b> {
+pub(in crate::report) struct Said<'b> {
     /// When.
-    pub(super) t: u64,
+    pub(in crate::report) t: u64,
     /// What follows the prefix.
-    pub(super) message: &'b str,
+    pub(in crate::report) message: &'b str,
 }
 
 /// The lines of each process, in order.
-pub(super) fn by_process(book: &Book) -> Vec<Vec<Said<'_>>> {
+pub(in crate::report) fn by_process(book: &Book) -> Vec<Vec<Said<'_>>> {
     let mut lines = vec![Vec::new(); book.processes.len()];
     for log in &book.logs {
         if let Some(lines) = lines.get_mut(log.process) {
@@ -44,8 +44,17 @@ const NO_POOL: [&str; 3] = [
     "No available memory for the cache blocks",
 ];
 
+/// Parts of other errors about memory: `PyTorch`'s, and `SGLang`'s check that ranks have the same to begin with.
+const ERRORS: [&str; 4] =
+    ["CUDA out of memory", "CUDA error: out of memory", "memory capacity is unbalanced", "Failed to CUDA"];
+
 static KV_SIZES: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"#tokens: (?P<tokens>\d{1,15}), (?:K size: (?P<k>\d{1,9}\.\d\d) GB, V|KV) size: (?P<v>\d{1,9}\.\d\d) GB")
+});
+static TORCH: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"(?P<used>[\d.]{1,12}) (?P<u>[GM])iB is allocated by PyTorch, and (?P<slack>[\d.]{1,12}) (?P<s>[GMK])iB is reserved by PyTorch but unallocated",
+    )
 });
 static GIB: LazyLock<Regex> = LazyLock::new(|| regex(r"(?P<sign>-?)(?P<n>\d{1,9}(?:\.\d{1,4})?) GiB"));
 static TOKENS: LazyLock<Regex> = LazyLock::new(|| regex(r"GPU KV cache size: (?P<n>[\d,]{1,20}) tokens"));
@@ -87,6 +96,25 @@ impl Said<'_> {
     /// True for the error that no pool fits.
     pub(super) fn is_no_pool(&self) -> bool {
         NO_POOL.iter().any(|part| self.message.contains(part))
+    }
+
+    /// True for an error about memory.
+    pub(in crate::report) fn is_memory_error(&self) -> bool {
+        self.is_no_pool() || self.too_little().is_some() || ERRORS.iter().any(|part| self.message.contains(part))
+    }
+
+    /// Bytes that `PyTorch` had handed out, and had reserved beside, as `torch.OutOfMemoryError` says.
+    pub(in crate::report) fn torch_memory(&self) -> Option<(u64, u64)> {
+        let found = TORCH.captures(self.message)?;
+        let size = |number: &str, unit: &str| {
+            let bytes = gib(&found[number])?;
+            Some(match &found[unit] {
+                "G" => bytes,
+                "M" => bytes >> 10,
+                _ => bytes >> 20,
+            })
+        };
+        Some((size("used", "u")?, size("slack", "s")?))
     }
 
     /// `KV Cache is allocated. …`.
@@ -134,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_patterns_compile() {
-        for pattern in [&KV_SIZES, &GIB, &TOKENS, &TOO_LITTLE] {
+        for pattern in [&KV_SIZES, &GIB, &TORCH, &TOKENS, &TOO_LITTLE] {
             LazyLock::force(pattern);
         }
     }

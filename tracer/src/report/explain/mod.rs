@@ -2,9 +2,9 @@
 
 pub(in crate::report) mod figure;
 pub mod kv_budget;
-mod lines;
+pub(in crate::report) mod lines;
 mod readings;
-mod server;
+pub(in crate::report) mod server;
 mod sglang;
 mod vllm;
 

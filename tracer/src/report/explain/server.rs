@@ -11,7 +11,7 @@ use crate::lifecycle::{Axes, logs};
 const ANCESTORS: usize = 16;
 
 /// The process and its ancestors, nearest first.
-pub(super) fn ancestry(book: &Book, process: usize) -> Vec<usize> {
+pub(in crate::report) fn ancestry(book: &Book, process: usize) -> Vec<usize> {
     let mut line = vec![process];
     while line.len() < ANCESTORS {
         let Some(child) = book.processes.get(line[line.len() - 1]) else { break };

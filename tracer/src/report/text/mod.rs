@@ -3,6 +3,7 @@
 use super::summary::Summary;
 
 pub(super) mod cells;
+mod errors;
 mod failures;
 mod head;
 mod kv_budget;
@@ -60,6 +61,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
+        errors::errors(summary, style),
         failures::others(summary, style),
     ];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
