@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use live_tests::rawlog;
 use tracer::ledger::{Book, Ledger};
 use tracer::lifecycle::{Axes, Axis, RankEvidence, Role, root};
+use tracer::report::diff::{Diff, Question, Run};
 use tracer::report::explain::kv_budget::kv_budgets;
 use tracer::trace::record::{Gpu, Header, Log, Process, Record, Step};
 
@@ -249,6 +250,32 @@ fn kv_budgets_of_sglang() {
             assert!(budget.missing.is_empty(), "{:?}", budget.missing);
         }
     }
+}
+
+/// The one setting that differs is named with what it did: these recordings have no stacks that would tell more.
+#[test]
+fn verdict_on_the_recorded_pair() {
+    let books = [book(&TP2_OFF), book(&TP2_ON)];
+    let axes = books.each_ref().map(Axes::new);
+    let [off, on] = [0, 1].map(|n| Run { name: ["off.vrt", "on.vrt"][n], axes: &axes[n] });
+    let verdict = Diff::new(&off, &on, &Question::default()).expect("a comparison").verdict;
+    let first = &verdict.suspects[0];
+    // Net at ready, `on` is 82 MiB a rank smaller: nvidia-smi said 45,470 and 45,552 MiB.
+    assert_eq!((first.kind, first.bytes), ("custom_allreduce", Some(-2 * 82 << 20)), "{}", verdict.summary);
+    let parts = [
+        "disable_custom_all_reduce True → False is all that differs",
+        "CUDA graphs -164.0 MiB a rank",
+        "Distributed init beside NCCL and custom all-reduce +102.0 MiB a rank",
+        "in all -164.0 MiB",
+    ];
+    for part in parts {
+        assert!(verdict.summary.contains(part), "{part:?} is not in {}", verdict.summary);
+    }
+    // The pool follows from it.
+    let pool = verdict.suspects.iter().find(|suspect| suspect.kind == "kv_budget").expect("the pool");
+    assert!(pool.text.starts_with("The budget of the KV pool is 41.31 GiB instead of 41.32 GiB"), "{}", pool.text);
+    let swapped = Diff::new(&on, &off, &Question::default()).expect("a comparison").verdict;
+    assert_eq!(swapped.suspects[0].bytes, Some(2 * 82 << 20));
 }
 
 /// `PyTorch` with native stacks: the library of the caller tells the owner.

@@ -12,7 +12,7 @@ use crate::attach::secret;
 pub const MAX_LINE: usize = 64 << 10;
 
 /// Parts of lines that state memory, configuration or a failure, beside those that rules name.
-const FACTS: [&str; 17] = [
+const FACTS: [&str; 19] = [
     "avail mem=",
     "available_gpu_mem=",
     "mem usage=",
@@ -30,6 +30,8 @@ const FACTS: [&str; 17] = [
     "Not enough memory",
     "no GPU memory for the KV cache",
     "out of memory",
+    "No available memory for the cache blocks",
+    "Failed to CUDA",
 ];
 
 /// A parallel dimension and the place in it: `("TP", 3)`.

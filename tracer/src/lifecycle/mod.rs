@@ -258,7 +258,8 @@ fn position(rows: &[Allocation], row: &Allocation) -> Option<usize> {
     rows.get(at).filter(|found| std::ptr::eq(*found, row)).map(|_| at)
 }
 
-const KINDS: [Kind; 12] = [
+/// All kinds of memory.
+pub const KINDS: [Kind; 12] = [
     Kind::Context,
     Kind::Module,
     Kind::LocalMemory,

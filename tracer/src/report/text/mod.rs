@@ -12,6 +12,7 @@ pub mod plain;
 mod printed;
 pub(super) mod stacks;
 pub mod table;
+pub(in crate::report) mod verdict;
 
 use plain::{plain, wrap};
 use table::WIDTH;
@@ -51,6 +52,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
     let (no_room, budget) = kv_budget::budget(summary, style);
     let sections = [
         head::trust(summary, name, style),
+        verdict::verdict(&summary.verdict, style),
         no_room,
         head::origin(summary),
         cells::table(summary, style),
