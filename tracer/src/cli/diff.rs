@@ -34,8 +34,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "AXIS,…", value_delimiter = ',')]
     by: Vec<Axis>,
 
-    /// Moment to compare at: end, peak, oom, a time since tracing began, the end of a phase (weights, kv_cache, …), or
-    /// common: the end of the last phase that both went through
+    /// Moment to compare at: end, peak, oom, a time since tracing began, common (the end of the last phase that both
+    /// went through), or the end of a phase by its name, like weights
     /// [default: end; common where a run failed before it served]
     #[arg(long, value_name = "MOMENT")]
     at: Option<When>,

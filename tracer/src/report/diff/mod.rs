@@ -10,6 +10,9 @@ mod stacks;
 mod sums;
 pub mod text;
 
+#[cfg(test)]
+mod tests;
+
 pub use model::{
     CellChange, Change, Compared, Diff, Finding, PhaseChange, RankChange, RunFacts, SCHEMA, Setting, Source,
     StackChange, canonical,

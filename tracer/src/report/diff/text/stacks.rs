@@ -18,9 +18,14 @@ pub(super) fn changed(diff: &Diff, style: Style) -> String {
     if diff.stacks.is_empty() {
         return String::new();
     }
-    let mut text = style.title("Stacks that changed most, innermost frame first") + "\n";
-    for stack in diff.stacks.iter().take(STACKS) {
-        text += &(fit(&plain(&line(stack)), WIDTH) + "\n");
+    let shown = || diff.stacks.iter().take(STACKS);
+    let about = match shown().all(|stack| stack.frames.is_empty()) {
+        true => "Calls that changed most (no stacks were recorded)",
+        false => "Stacks that changed most, innermost frame first",
+    };
+    let mut text = style.title(about) + "\n";
+    for stack in shown() {
+        text += &(fit(&plain(&line(diff, stack)), WIDTH) + "\n");
         text += &frames(&stack.frames);
     }
     if diff.stacks.len() > STACKS {
@@ -29,22 +34,23 @@ pub(super) fn changed(diff: &Diff, style: Style) -> String {
     text
 }
 
-fn line(stack: &StackChange) -> String {
-    let names: Vec<&str> = stack.ranks.iter().map(String::as_str).collect();
+fn line(diff: &Diff, stack: &StackChange) -> String {
+    let members: Vec<usize> = (0..diff.ranks.len()).filter(|n| stack.ranks.contains(&diff.ranks[*n].rank)).collect();
     let known = |label: &str| (label != UNATTRIBUTED && label != NO_API).then(|| label.to_owned());
-    let owner = known(&stack.owner).map(|owner| format!("of {owner}"));
+    // What the driver takes for itself is told by its kind.
+    let owner = known(&stack.owner).filter(|owner| owner != "driver").map(|owner| format!("of {owner}"));
     let api = known(&stack.api).map(|api| format!("by {api}"));
     let what: Vec<String> = [Some(stack.kind.clone()), owner, api].into_iter().flatten().collect();
     let phase = known(&stack.phase).map(|phase| format!("{phase}, ")).unwrap_or_default();
     let delta = signed(stack.bytes.delta_bytes);
-    format!("  {delta:>11}  {} in {}: {phase}{}", stack.change, span(&names), what.join(" "))
+    format!("  {delta:>11}  {} in {}: {phase}{}", stack.change, span(diff, &members), what.join(" "))
 }
 
 /// As many frames as a line holds; a run of frames of one library without symbols is one.
 fn frames(frames: &[String]) -> String {
     let mut names: Vec<String> = frames.iter().map(|frame| short(frame)).collect();
     names.dedup();
-    let Some((first, rest)) = names.split_first() else { return format!("{INDENT}(no stack recorded)\n") };
+    let Some((first, rest)) = names.split_first() else { return String::new() };
     let room = WIDTH - columns(INDENT);
     let mut line = fit(first, room);
     for frame in rest {
