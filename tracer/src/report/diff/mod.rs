@@ -1,6 +1,7 @@
 //! Two runs compared: configuration, signed bytes by rank and phase, stacks.
 
 mod configuration;
+pub mod flame;
 pub mod json;
 mod model;
 mod moment;

@@ -32,7 +32,7 @@ fn a_phase_that_grew_is_named_in_each_rank() {
     }
     let [stack] = &diff.stacks[..] else { panic!("{:?}", diff.stacks) };
     assert_eq!((stack.change, stack.phase.as_str(), stack.ranks.len()), ("grew", "kv_cache", 2));
-    assert!(stack.frames[1].starts_with("ModelRunner.init_memory_pool (model_runner.py"), "{:?}", stack.frames);
+    assert!(stack.frames[0].starts_with("ModelRunner.init_memory_pool (model_runner.py"), "{:?}", stack.frames);
 }
 
 #[test]
