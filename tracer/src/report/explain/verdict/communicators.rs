@@ -52,13 +52,8 @@ fn made(facts: &Facts<'_, '_>) -> (Vec<String>, String) {
         format!("{} at {when} in {}, {size} members", made.api, facts.axes.rank(made.process))
     };
     let late: Vec<_> = book.communicators.iter().filter(is_late).collect();
-    let first = late.first().map(|made| (made.process, made.start, made.end));
-    let row = first.and_then(|(process, start, end)| {
-        let mut rows =
-            book.allocations.iter().filter(|row| row.process == process && (start..=end).contains(&row.born));
-        rows.find_map(|row| row.stack.filter(|stack| frames::of_stack(book, *stack).any(|f| f.file.is_some())))
-    });
-    let by =
-        row.and_then(|stack| frames::innermost_useful(book, stack, usize::MAX).into_iter().find(|f| f.contains(".py")));
+    let stack = late.iter().find_map(|made| made.stack);
+    let frames = stack.map(|stack| frames::innermost_useful(book, stack, usize::MAX)).unwrap_or_default();
+    let by = frames.iter().find(|frame| frame.contains(".py")).or(frames.first());
     (late.into_iter().take(4).map(line).collect(), by.map_or(String::new(), |frame| format!(", by {frame}")))
 }

@@ -155,6 +155,7 @@ const CAUSES: [(&str, Change); 8] = [
         on_each_rank(t, |t, process, gpu| {
             let row = of_nccl(t, process, gpu, 546 * MIB, &[LOOP]);
             let born = t.book.allocations[row].born;
+            let stack = t.python_stack(&["torch/distributed/distributed_c10d.py: all_gather"]);
             t.book.communicators.push(Communicator {
                 start: born,
                 end: born + 1,
@@ -165,6 +166,7 @@ const CAUSES: [(&str, Change); 8] = [
                 id: Some(7),
                 size: Some(2),
                 rank: Some(0),
+                stack: Some(stack),
             });
         });
     }),
@@ -232,6 +234,9 @@ fn one_trace_tells_what_needs_no_other() {
         let mut t = well.clone();
         change(&mut t);
         let needs_no_other = matches!(kind, "late_communicator" | "extra_context" | "foreign_process");
+        if kind == "late_communicator" {
+            assert!(judge(&t).summary.ends_with("by all_gather (distributed_c10d.py:7)"), "{}", judge(&t).summary);
+        }
         assert_eq!(kinds(&t), if needs_no_other { vec![kind] } else { vec![] }, "{kind}");
     }
 }
