@@ -70,6 +70,8 @@ pub const FLAG_STACK: u32 = 1;
 pub const FLAG_HELD: u32 = 2;
 /// The process is not traced: it is reported because it may be one day.
 pub const FLAG_UNTRACKED: u32 = 8;
+/// In [`Header::flags`] of a [`Stack`]: its instruction pointer stands after a call that has just returned.
+pub const FLAG_RETURNED: u32 = 16;
 /// A [`PythonStack`] record of this thread precedes this one.
 pub const FLAG_PYTHON: u32 = 4;
 
