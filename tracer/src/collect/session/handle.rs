@@ -96,7 +96,17 @@ impl Session {
         let stack = self.take_stack(&block.header)?;
         let wire::Header { time_ns: t, tgid: pid, tid, .. } = block.header;
         let wire::Block { address, bytes, allocated, reserved, device, .. } = *block;
-        Ok(self.writer.record(&Record::Block(Block { t, pid, tid, device, address, bytes, allocated, reserved, stack }))?)
+        Ok(self.writer.record(&Record::Block(Block {
+            t,
+            pid,
+            tid,
+            device,
+            address,
+            bytes,
+            allocated,
+            reserved,
+            stack,
+        }))?)
     }
 
     fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
