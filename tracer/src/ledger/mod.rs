@@ -247,6 +247,7 @@ impl Ledger {
             (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
             (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
             (Some(Effect::TensorFailure), _) => self.allocators.failed(call, process),
+            (Some(Effect::Context), _) => self.requests.busy(process, call.start, call.t),
             (Some(Effect::Limit), _) => {
                 if let Some(&limit) = call.more.get("limit") {
                     self.rows.limited(process, call.tid, call.outer, call.start, limit);
