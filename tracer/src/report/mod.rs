@@ -16,6 +16,7 @@ pub mod query;
 pub mod summary;
 pub mod tables;
 pub mod text;
+pub mod torch;
 pub mod trust;
 
 #[cfg(test)]
