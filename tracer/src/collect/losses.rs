@@ -14,6 +14,7 @@ const NAMES: [&str; LOSSES] = [
     "map_full",
     "unreadable_stack",
     "python_code",
+    "output",
     "malformed",
 ];
 /// Slot of records that this program could not read: no kernel counter uses it.
