@@ -339,10 +339,12 @@ pub enum Loss {
     PythonCode = 7,
     /// Output of a process was not read, or not all of it.
     Output = 8,
+    /// A process ended before its writes were probed.
+    Unfollowed = 9,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 10;
+pub const LOSSES: usize = 11;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

@@ -2,13 +2,16 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs::File,
     io,
+    os::fd::AsRawFd as _,
     path::Path,
 };
 
 use super::{
     elf::ElfFile,
-    find::{self, Part, Runtime},
+    files::open_regular,
+    find::{self, Part},
     kernel::{Kernel, Writes},
 };
 
@@ -16,36 +19,49 @@ use super::{
 const PROLOGUE: u64 = 24;
 
 /// A libc: device and inode of its file.
-type File = (u64, u64);
+type Key = (u64, u64);
+
+/// A libc and where it writes. Kept open: the process whose path led to it may be gone when it is needed.
+#[derive(Debug)]
+struct Libc {
+    file: File,
+    writes: Writes,
+}
 
 /// Places probes on the writes of traced processes, each once.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// Where each libc met so far writes; `None`: nowhere that is known.
-    libcs: HashMap<File, Option<Writes>>,
+    /// Libcs met so far; `None`: one that cannot be probed.
+    libcs: HashMap<Key, Option<Libc>>,
     /// Libcs probed in each live process.
-    covered: HashMap<u32, HashSet<File>>,
+    covered: HashMap<u32, HashSet<Key>>,
     /// Why the kernel refuses such probes.
     refused: Option<String>,
 }
 
 impl Follower {
-    /// Probes the writes of a traced process, where they are not yet. Gives what could not be done, each thing once.
+    /// Probes the writes of a traced process, by the libcs that it maps. Gives what could not be done, each thing once.
     pub fn process(&mut self, kernel: &mut Kernel, pid: u32) -> Vec<String> {
         let mut notices = Vec::new();
         for libc in find::runtime_of(pid).iter().filter(|file| file.part == Part::Libc) {
-            let covered = self.covered.entry(pid).or_default();
-            if self.refused.is_some() || !covered.insert((libc.device, libc.inode)) {
-                continue;
-            }
-            let Some(writes) = self.writes(libc, &mut notices) else { continue };
-            if let Err(e) = kernel.follow(pid, &libc.path, &writes) {
-                let refused = format!("libc's write cannot be probed: {e}");
-                notices.push(format!("{refused}: log lines are not seen, nor what they alone tell"));
-                self.refused = Some(refused);
-            }
+            let key = (libc.device, libc.inode);
+            self.libcs.entry(key).or_insert_with(|| match Libc::open(&libc.path) {
+                Ok(found) => Some(found),
+                Err(e) => {
+                    notices.push(format!("{}: {e}: log lines of its processes are not seen", libc.shown));
+                    None
+                }
+            });
+            notices.extend(self.place(kernel, pid, key));
         }
         notices
+    }
+
+    /// A process forked. The child has its parent's libcs, and most likely so have the programs that it executes: what they
+    /// map is not looked at, since every moment counts.
+    pub fn forked(&mut self, kernel: &mut Kernel, parent: u32, child: u32) -> Vec<String> {
+        let libcs = self.covered.get(&parent).cloned().unwrap_or_default();
+        libcs.into_iter().filter_map(|key| self.place(kernel, child, key)).collect()
     }
 
     /// A process ended.
@@ -59,15 +75,22 @@ impl Follower {
         self.refused.as_deref()
     }
 
-    fn writes(&mut self, libc: &Runtime, notices: &mut Vec<String>) -> Option<Writes> {
-        let find = || match writes_of(&libc.path) {
-            Ok(writes) => Some(writes),
-            Err(e) => {
-                notices.push(format!("{}: {e}: log lines of its processes are not seen", libc.shown));
-                None
-            }
-        };
-        self.libcs.entry((libc.device, libc.inode)).or_insert_with(find).clone()
+    fn place(&mut self, kernel: &mut Kernel, pid: u32, key: Key) -> Option<String> {
+        let libc = self.libcs.get(&key)?.as_ref()?;
+        if self.refused.is_some() || !self.covered.entry(pid).or_default().insert(key) {
+            return None;
+        }
+        let path = format!("/proc/self/fd/{}", libc.file.as_raw_fd());
+        let error = kernel.follow(pid, Path::new(&path), &libc.writes).err()?;
+        let refused = format!("libc's write cannot be probed: {error}");
+        self.refused = Some(refused.clone());
+        Some(format!("{refused}: log lines are not seen, nor what they alone tell"))
+    }
+}
+
+impl Libc {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: open_regular(path)?, writes: writes_of(path)? })
     }
 }
 

@@ -15,6 +15,7 @@ const NAMES: [&str; LOSSES] = [
     "unreadable_stack",
     "python_code",
     "output",
+    "unfollowed",
     "malformed",
 ];
 /// Slot of records that this program could not read: no kernel counter uses it.

@@ -117,6 +117,7 @@ pub struct Kernel {
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
+    followed: HashMap<MapData, u32, u32>,
     followers: Followers,
     pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
     held: Held,
@@ -151,6 +152,7 @@ impl Kernel {
             tracked: take(&mut ebpf, "TRACKED")?,
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
+            followed: take(&mut ebpf, "FOLLOWED")?,
             followers: Followers::new(&programs, uprobes.method() == Method::Multi)?,
             pythons: take(&mut ebpf, "PYTHONS")?,
             held: held(&mut ebpf)?,
@@ -236,6 +238,14 @@ impl Kernel {
     /// The kernel refuses such probes.
     pub fn follow(&mut self, tgid: u32, libc: &Path, writes: &Writes) -> io::Result<()> {
         self.followers.follow(tgid, libc, writes)
+    }
+
+    /// Says that the writes of a process are probed, as far as they can be.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn know_followed(&mut self, tgid: u32) -> Result<(), Error> {
+        self.followed.insert(tgid, 1, 0).map_err(|e| Error::Map("FOLLOWED", e.to_string()))
     }
 
     /// Takes the probes on the writes of a process away, once it has ended.

@@ -42,9 +42,10 @@ impl Session {
             Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
             Event::Fork(fork) => {
                 let pid = fork.other;
+                // First: it may write at once.
+                self.follow_child(fork.header.tgid, pid)?;
                 self.processes.fork(fork.header.tgid, pid);
                 self.stacks.fork(fork.header.tgid, pid);
-                self.follow(pid)?;
                 let step = Step::Forked { parent: fork.header.tgid };
                 self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
             }

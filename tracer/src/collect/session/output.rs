@@ -27,10 +27,21 @@ impl Session {
 
     /// Probes the writes of a traced process.
     pub(super) fn follow(&mut self, pid: u32) -> Result<(), Error> {
-        for text in self.follower.process(&mut self.kernel, pid) {
+        let notices = self.follower.process(&mut self.kernel, pid);
+        self.followed(pid, notices)
+    }
+
+    /// The same for a child just forked.
+    pub(super) fn follow_child(&mut self, parent: u32, pid: u32) -> Result<(), Error> {
+        let notices = self.follower.forked(&mut self.kernel, parent, pid);
+        self.followed(pid, notices)
+    }
+
+    fn followed(&mut self, pid: u32, notices: Vec<String>) -> Result<(), Error> {
+        for text in notices {
             self.notice(text)?;
         }
-        Ok(())
+        Ok(self.kernel.know_followed(pid)?)
     }
 
     /// A piece of what a process writes.
