@@ -6,11 +6,13 @@
 
 mod config;
 mod interpreter;
+mod output;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use config::*;
 pub use interpreter::*;
+pub use output::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
 pub const ARGS: usize = 6;
@@ -359,10 +361,14 @@ pub enum Loss {
     UnreadableStack = 6,
     /// The names of a Python code object could not be sent.
     PythonCode = 7,
+    /// Output of a process was not read, or not all of it.
+    Output = 8,
+    /// A process ended before its writes were probed.
+    Unfollowed = 9,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 9;
+pub const LOSSES: usize = 11;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]
