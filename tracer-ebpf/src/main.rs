@@ -16,6 +16,7 @@ mod python;
 mod read;
 mod rm;
 mod stack;
+mod torch;
 mod transfers;
 
 #[cfg(target_arch = "bpf")]

@@ -36,6 +36,7 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
         owner,
         hook,
         stacks: options.native_stacks == Switch::On,
+        tensors: options.tensors.into(),
         command: Vec::new(),
         matcher: None,
     })

@@ -25,6 +25,8 @@ pub(super) enum Event<'a> {
     Library(Box<wire::LibraryLoaded>),
     /// A driver file was closed for good.
     Release(wire::FileReleased),
+    /// `PyTorch`'s allocator handed a block out or took one back.
+    Block(wire::Block),
 }
 
 impl<'a> Event<'a> {
@@ -45,6 +47,7 @@ impl<'a> Event<'a> {
             wire::KIND_EXIT => Self::Exit(pod(bytes)?),
             wire::KIND_LIBRARY => Self::Library(Box::new(pod(bytes)?)),
             wire::KIND_RELEASE => Self::Release(pod(bytes)?),
+            wire::KIND_BLOCK => Self::Block(pod(bytes)?),
             _ => return None,
         })
     }

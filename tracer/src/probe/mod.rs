@@ -148,7 +148,7 @@ impl Probe {
         if self.can_fail_for_memory() {
             spec.flags |= SPEC_STACK_ON_FAILURE;
         }
-        if self.effect == Effect::Reading {
+        if matches!(self.effect, Effect::Reading | Effect::TensorFailure) {
             // Where the target asked for free memory is what explains its later decisions.
             spec.flags |= SPEC_STACK;
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 1;
+pub const MINOR: u32 = 2;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub enum Record {
     Rm(Rm),
     /// A probed API call returned.
     Call(Call),
+    /// `PyTorch`'s caching allocator handed a block out or took one back. Since 1.2.
+    Block(Block),
     /// A tracked process wrote a line that a lifecycle rule or a parser names.
     Log(Log),
     /// NVML's figures at one moment.
@@ -458,6 +460,33 @@ pub struct Call {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 fn is_zero_i64(n: &i64) -> bool {
     *n == 0
+}
+
+/// `PyTorch`'s caching allocator handed a block out or took one back. Since 1.2.
+///
+/// A million of these are a usual server's, so there is nothing more: not the library, no native stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Block {
+    /// When.
+    pub t: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CUDA device ordinal in the process.
+    pub device: u32,
+    /// Address of the block.
+    pub address: u64,
+    /// Its bytes, as the allocator rounded them; negative when it is taken back.
+    pub bytes: i64,
+    /// Bytes of all blocks of that device after this, by the allocator's own account.
+    pub allocated: u64,
+    /// Bytes of all segments of that device after this, by the allocator's own account.
+    pub reserved: u64,
+    /// Call stack number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u32>,
 }
 
 /// A line that a process wrote. Since 1.1.
