@@ -1,13 +1,13 @@
 //! What a report is asked for: how to divide memory, and at which moment to look.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::cells;
 use super::clock;
-use crate::ledger::{Allocation, Book, Timeline};
+use crate::ledger::{Allocation, Book, Kind, Timeline};
 use crate::lifecycle::{Axes, Axis};
 
 /// Moment to look at.
@@ -109,7 +109,7 @@ impl Moments {
     /// When the trace has no such moment.
     pub fn new(book: &Book, at: At) -> Result<Self, Error> {
         let all = |t| vec![t; book.processes.len()];
-        let ends = book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
+        let ends = ends(book);
         Ok(match at {
             At::End => Self { at, processes: ends, pairs: BTreeMap::new() },
             At::Peak => Self { at, processes: ends, pairs: cells::peak_moments(&book.allocations) },
@@ -166,6 +166,24 @@ impl Moments {
     }
 }
 
+/// A server's processes are killed one after the other, and each leaves to the rest what they had opened of its memory.
+/// What a process came by in this time before its own death, nanoseconds, it did not hold while the server lived.
+const END_TOGETHER: u64 = 5_000_000_000;
+
+/// The last moment of each process before it, or one whose memory it was left, begins to exit.
+fn ends(book: &Book) -> Vec<u64> {
+    let mut ends: Vec<u64> =
+        book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
+    let deaths: HashSet<u64> = book.processes.iter().filter_map(|process| process.died).collect();
+    for row in book.allocations.iter().filter(|row| row.kind == Kind::IpcImport && deaths.contains(&row.born)) {
+        let heir = book.processes[row.process].died;
+        if heir.is_some_and(|died| died >= row.born && died - row.born < END_TOGETHER) {
+            ends[row.process] = ends[row.process].min(row.born.saturating_sub(1));
+        }
+    }
+    ends
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +205,21 @@ mod tests {
         t.exit(process, Some(0));
         assert_eq!(t.book.allocations[0].died.unwrap().1, Death::Reclaimed);
         assert_eq!(live(&t.book, At::End), 100);
+    }
+
+    /// Two ranks map a buffer of each other's and are killed a moment apart: the second one inherits the first one's.
+    #[test]
+    fn what_the_first_to_be_killed_leaves_is_not_the_others_end() {
+        for (apart, held) in [(1_000_000, 170), (6_000_000_000, 170 + 30)] {
+            let mut t = TestBook::new();
+            let (first, second, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
+            t.allocate(first, gpu, 100);
+            t.allocate(second, gpu, 70);
+            t.at(1000).exit(first, None);
+            t.at(1000).allocate_kind(second, gpu, 30, Kind::IpcImport);
+            t.at(1000 + apart).exit(second, None);
+            assert_eq!(live(&t.book, At::End), held);
+        }
     }
 
     #[test]
