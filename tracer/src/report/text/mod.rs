@@ -12,6 +12,7 @@ pub mod plain;
 mod printed;
 pub(super) mod stacks;
 pub mod table;
+mod torch;
 pub(in crate::report) mod verdict;
 
 use plain::{plain, wrap};
@@ -60,6 +61,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
         budget,
+        torch::allocators(summary, style),
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),

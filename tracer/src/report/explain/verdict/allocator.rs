@@ -8,24 +8,41 @@ use crate::report::bytes::human;
 /// Slack below this is usual.
 const SMALL: u64 = 512 << 20;
 
-/// Memory that it had reserved and could not use when it gave up, as its error says.
+/// What one of its failures left unused.
+struct GaveUp {
+    rank: String,
+    used: Option<u64>,
+    slack: u64,
+    evidence: String,
+}
+
+/// Memory that it had reserved and could not use when it gave up: by its own account, or as its error says.
 pub(super) fn fragmentation(facts: &Facts<'_, '_>) -> Vec<Suspect> {
-    let worst = facts.errors.iter().filter_map(|error| Some((error.torch_slack_bytes?, error)));
-    let Some((slack, error)) = worst.max_by_key(|(slack, _)| *slack).filter(|(slack, _)| *slack >= SMALL) else {
+    let of_account = facts.book().torch.failures.iter().map(|failure| GaveUp {
+        rank: facts.axes.rank(failure.process).to_owned(),
+        used: Some(failure.allocated),
+        slack: failure.reserved.saturating_sub(failure.allocated),
+        evidence: format!("the allocator's own account when {} could not be had", human(failure.requested)),
+    });
+    let of_error = facts.errors.iter().filter_map(|error| {
+        let (rank, evidence) = (error.rank.clone(), error.text.clone());
+        Some(GaveUp { rank, used: error.torch_allocated_bytes, slack: error.torch_slack_bytes?, evidence })
+    });
+    let worst = of_account.chain(of_error).max_by_key(|gave_up| gave_up.slack);
+    let Some(GaveUp { rank, used, slack, evidence }) = worst.filter(|gave_up| gave_up.slack >= SMALL) else {
         return Vec::new();
     };
-    let used = error.torch_allocated_bytes.map_or(String::new(), |used| format!(" beside {} in use", human(used)));
+    let used = used.map_or(String::new(), |used| format!(" beside {} in use", human(used)));
     vec![Suspect {
         kind: "fragmentation",
         bytes: i64::try_from(slack).ok(),
-        ranks: vec![error.rank.clone()],
         text: format!(
-            "PyTorch had {} reserved and unused in {} when it gave up{used}: expandable segments \
+            "PyTorch had {} reserved and unused in {rank} when it gave up{used}: expandable segments \
              (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True) would let it use them",
             human(slack),
-            error.rank
         ),
-        evidence: vec![error.text.clone()],
+        ranks: vec![rank],
+        evidence: vec![evidence],
         ..Suspect::default()
     }]
 }

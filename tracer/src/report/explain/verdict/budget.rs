@@ -1,6 +1,6 @@
 //! The arithmetic of the KV cache.
 
-use super::words::{delta, ranks};
+use super::words::{delta, ranks, setting};
 use super::{Facts, Pair, Suspect, Weight};
 use crate::report::bytes::human;
 use crate::report::explain::figure::{fraction, fraction_leaving, rest_bytes, signed};
@@ -93,6 +93,10 @@ fn pairs<'a>(pair: &Pair<'a, '_, '_>) -> Vec<(&'a KvBudget, &'a KvBudget)> {
 /// A pool that fits in one run only, or that got another size.
 pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
     let budgets = pairs(pair);
+    let are_known = budgets.iter().any(|(base, other)| base.rest_bytes.is_some() && other.rest_bytes.is_some());
+    if let (false, Some(suspect)) = (are_known, fraction_alone(pair)) {
+        return vec![suspect];
+    }
     if budgets.is_empty() {
         let only_other = of_one(pair.other).into_iter();
         return only_other
@@ -117,6 +121,28 @@ pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
         }
     }
     suspects
+}
+
+/// Another fraction where what was free is not known.
+fn fraction_alone(pair: &Pair<'_, '_, '_>) -> Option<Suspect> {
+    let changed = pair
+        .diff
+        .configuration
+        .iter()
+        .find(|s| !s.noise && (s.is("mem_fraction_static") || s.is("gpu_memory_utilization")))?;
+    let text = format!(
+        "{}: it decides what the KV cache gets; what was free is not in these traces, so by how much is not known",
+        setting(changed)
+    );
+    let evidence = vec![setting(changed)];
+    Some(Suspect {
+        kind: "kv_budget",
+        ranks: pair.other.ranks(),
+        text,
+        evidence,
+        configured: true,
+        ..Suspect::default()
+    })
 }
 
 /// OTHER finds no room where BASE did.

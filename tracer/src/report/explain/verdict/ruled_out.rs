@@ -67,7 +67,7 @@ fn allreduce(pair: &Pair<'_, '_, '_>, suspects: &[Suspect], failed: bool) -> Opt
     }
     let verb = if bytes.delta() < 0 { "gives back" } else { "adds" };
     let amount = by_rank(&bytes.by_rank).trim_start_matches(['+', '-']).to_owned();
-    let mapped = topics::mapped(pair).map_or(String::new(), |mapped| format!(", which maps {mapped} of other ranks"));
+    let mapped = topics::mapped(pair).map_or(String::new(), |mapped| format!(" ({mapped} of other ranks mapped)"));
     let text = format!("custom all-reduce {verb} {amount} and 0 B for imports{mapped}");
     Some(RuledOut { kind: topic.kind, text })
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ledger::torch::OutOfMemory;
 use crate::ledger::{Communicator, Kind, Owner, Stranger};
 use crate::lifecycle::Axes;
 use crate::report::diff::{Diff, Question, Run};
@@ -298,9 +299,24 @@ fn memory_that_torch_could_not_use() {
         )
     };
     for (slack, is_fragmented) in [("6.00 GiB", true), ("80.00 MiB", false)] {
+        let is_found = |t: &TestBook| judge(t).suspects.iter().any(|suspect| suspect.kind == "fragmentation");
         let mut t = server(&Start::default());
         t.log(rank(0).0, &line(slack));
-        assert_eq!(judge(&t).suspects.iter().any(|suspect| suspect.kind == "fragmentation"), is_fragmented);
+        assert_eq!(is_found(&t), is_fragmented);
+        let mut t = server(&Start::default());
+        let (requested, allocated) = (GIB, 70 * GIB);
+        let reserved = allocated + if is_fragmented { 6 * GIB } else { 80 * MIB };
+        let (process, _) = rank(0);
+        t.book.torch.failures.push(OutOfMemory {
+            t: 5,
+            process,
+            ordinal: 0,
+            requested,
+            allocated,
+            reserved,
+            stack: None,
+        });
+        assert_eq!(is_found(&t), is_fragmented);
     }
 }
 
