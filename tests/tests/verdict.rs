@@ -16,7 +16,7 @@ use serde_json::Value;
 /// An RTX PRO 6000 Blackwell, as CUDA sees it.
 const LARGE: u64 = 95 << 30;
 /// Room for the small model: expandable segments of a pool of 80 GiB would take thousands of calls.
-const SMALL: u64 = 16 << 30;
+const SMALL: u64 = 24 << 30;
 /// One server at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
