@@ -13,6 +13,7 @@ mod fallback;
 mod gpus;
 mod kind;
 mod memory;
+mod merge;
 pub mod model;
 mod objects;
 mod processes;
@@ -26,7 +27,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 pub use model::{
-    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
+    Sample,
 };
 pub use query::{At, Peak, Timeline, Totals};
 
