@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::model::{Allocation, Book, Host};
+use super::torch::Torch;
 use crate::trace::record::{Header, Outcome, Source};
 
 impl Book {
@@ -19,7 +20,9 @@ impl Book {
         for book in books {
             merged.take_in(book);
         }
-        merged.allocations.sort_by_key(|row| row.born);
+        merged.sort_allocations();
+        merged.torch.blocks.sort_by_key(|block| block.born);
+        merged.torch.failures.sort_by_key(|failure| failure.t);
         merged.host.sort_by_key(|row| row.born);
         merged.imports.sort_by_key(|row| row.born);
         merged.failures.sort_by_key(|failure| failure.t);
@@ -64,6 +67,7 @@ impl Book {
             outcome,
             end,
             unknown_records,
+            torch,
             hosts: _,
         } = book;
         // A file that breaks off within its header knows no date: it is taken to begin with the others.
@@ -72,6 +76,7 @@ impl Book {
             process: self.processes.len(),
             gpu: self.gpus.len(),
             stack: self.stacks.len() as u32,
+            row: self.allocations.len() as u32,
             clock: i128::from(start) - i128::from(header.t),
         };
         let name = self.name_host(&header.host);
@@ -128,6 +133,7 @@ impl Book {
             capture.process += shift.process;
             capture
         }));
+        self.take_torch(torch, &shift);
         self.libraries.extend(libraries.into_iter().map(|mut library| {
             library.path = format!("{name}: {}", library.path);
             library
@@ -138,6 +144,43 @@ impl Book {
         }
         self.notices.extend(notices.into_iter().map(|notice| format!("{name}: {notice}")));
         self.unknown_records += unknown_records;
+    }
+
+    fn take_torch(&mut self, torch: Torch, shift: &Shift) {
+        let Torch { devices, blocks, failures } = torch;
+        let first_device = self.torch.devices.len() as u32;
+        self.torch.devices.extend(devices.into_iter().map(|mut device| {
+            (device.process, device.gpu) = (shift.process + device.process, device.gpu.map(|gpu| shift.gpu + gpu));
+            device.segments.iter_mut().for_each(|segment| segment.row += shift.row);
+            device.figures.iter_mut().for_each(|figures| figures.t = shift.time(figures.t));
+            device
+        }));
+        self.torch.blocks.extend(blocks.into_iter().map(|mut block| {
+            (block.born, block.died) = (shift.time(block.born), block.died.map(|died| shift.time(died)));
+            (block.device, block.stack) = (first_device + block.device, shift.stack(block.stack));
+            block
+        }));
+        self.torch.failures.extend(failures.into_iter().map(|mut failure| {
+            (failure.t, failure.process) = (shift.time(failure.t), shift.process + failure.process);
+            failure.stack = shift.stack(failure.stack);
+            failure
+        }));
+    }
+
+    /// Puts rows in order of birth, and with them what refers to them.
+    fn sort_allocations(&mut self) {
+        let mut order: Vec<u32> = (0..self.allocations.len() as u32).collect();
+        order.sort_by_key(|row| self.allocations[*row as usize].born);
+        let mut place = vec![0_u32; order.len()];
+        for (at, row) in (0_u32..).zip(&order) {
+            place[*row as usize] = at;
+        }
+        self.allocations.sort_by_key(|row| row.born);
+        for segment in self.torch.devices.iter_mut().flat_map(|device| &mut device.segments) {
+            if let Some(at) = place.get(segment.row as usize) {
+                segment.row = *at;
+            }
+        }
     }
 
     /// A name for the next host that no other has.
@@ -196,6 +239,7 @@ struct Shift {
     process: usize,
     gpu: usize,
     stack: u32,
+    row: u32,
     clock: i128,
 }
 

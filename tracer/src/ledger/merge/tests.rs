@@ -46,6 +46,26 @@ fn traces_of_one_run_are_of_hosts_that_differ_and_overlap() {
 }
 
 #[test]
+fn segments_of_allocators_stay_the_rows_that_they_were() {
+    use crate::ledger::torch::{Segment, TorchDevice};
+    let trace = |host: &str, start: u64, bytes: u64| {
+        let mut t = of_host(host, 0, start);
+        let (process, gpu) = (t.process(1, "x"), t.gpu(0));
+        t.allocate(process, gpu, 1);
+        let row = t.allocate(process, gpu, bytes) as u32;
+        let segments = vec![Segment { row, in_graph_pool: false }];
+        t.book.torch.devices.push(TorchDevice { process, gpu: Some(gpu), segments, ..TorchDevice::default() });
+        t.book
+    };
+    // The second began earlier, so that its rows come first.
+    let book = Book::merge(vec![trace("a", 9_000, 70), trace("b", 5_000, 80)]);
+    let bytes: Vec<_> =
+        book.torch.devices.iter().flat_map(|device| device.segments(&book)).map(|row| row.bytes).collect();
+    assert_eq!(bytes, [70, 80]);
+    assert_eq!(book.torch.devices[1].process, 1);
+}
+
+#[test]
 fn hosts_of_one_name_are_told_apart_and_a_truncated_trace_shows() {
     let mut cut = of_host("a", 0, 0);
     cut.process(1, "x");

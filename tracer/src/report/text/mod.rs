@@ -10,6 +10,7 @@ pub mod plain;
 mod printed;
 pub(super) mod stacks;
 pub mod table;
+mod torch;
 
 use plain::{plain, wrap};
 use table::WIDTH;
@@ -52,6 +53,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        torch::allocators(summary, style),
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
