@@ -149,6 +149,12 @@ impl<'b> Attribution<'b> {
         self.phase(&case).map(|verdict| verdict.cell)
     }
 
+    /// Phase that a process was in at `t`.
+    pub(super) fn at(&self, process: usize, t: u64, stack: Option<u32>) -> Option<u16> {
+        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: false })
+            .map(|verdict| verdict.cell)
+    }
+
     /// Role that a stack tells.
     pub(super) fn role(&self, stack: Option<u32>) -> Option<Verdict<Role>> {
         let rule = self.stacks.of(stack).role?;

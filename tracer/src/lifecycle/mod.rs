@@ -190,6 +190,12 @@ impl<'b> Axes<'b> {
         self.ranks.roles.get(process).copied().unwrap_or(Role::Other)
     }
 
+    /// Processes in the order of reports: ranks first.
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.ranks.order
+    }
+
     /// Communicators across processes.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
@@ -200,6 +206,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn failure_phase(&self, failure: &Failure) -> &str {
         self.phase(self.attribution.of_failure(failure).map(u32::from))
+    }
+
+    /// Phase that a process was in at `t`, by the stack of what it did then and by its log lines.
+    #[must_use]
+    pub fn phase_at(&self, process: usize, t: u64, stack: Option<u32>) -> &str {
+        self.phase(self.attribution.at(process, t, stack).map(u32::from))
     }
 
     /// Name of a cell of [`Axis::Phase`].

@@ -2,13 +2,13 @@
 
 use super::summary::Summary;
 
-mod cells;
+pub(super) mod cells;
 mod failures;
 mod head;
 mod physical;
 pub mod plain;
 mod printed;
-mod stacks;
+pub(super) mod stacks;
 pub mod table;
 mod torch;
 
@@ -28,17 +28,17 @@ impl Style {
     }
 
     /// Title of a section.
-    fn title(self, text: &str) -> String {
+    pub(in crate::report) fn title(self, text: &str) -> String {
         self.paint("1", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures wrong, or what the run died of.
-    fn alarm(self, text: &str) -> String {
+    pub(in crate::report) fn alarm(self, text: &str) -> String {
         self.paint("1;31", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures less telling.
-    fn warning(self, text: &str) -> String {
+    pub(in crate::report) fn warning(self, text: &str) -> String {
         self.paint("33", &wrap(&plain(text), WIDTH, 2))
     }
 }
@@ -64,12 +64,12 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
 }
 
 /// A sentence on lines of its own.
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     wrap(&plain(text), WIDTH, 2) + "\n"
 }
 
 /// `1 event`, `2 events`.
-fn counted(count: u64, one: &str) -> String {
+pub(super) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
