@@ -310,6 +310,7 @@ impl Ledger {
             let only = used.get(&process).copied().flatten();
             place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))
         });
+        book.notices.extend(book.torch.lost_devices(&processes.list));
         book.failures = self.failures.finish(&nvml, |failed, process| {
             let only = used.get(&process).copied().flatten();
             let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;
