@@ -101,6 +101,34 @@ def threads():
     torch.mark("all freed")
 
 
+def devices():
+    """Two devices, one after the other and both at once."""
+    first = torch.alloc(3 * MIB, device=1)
+    torch.mark("on the second", device=1)
+    second = torch.alloc(30 * MIB, device=0)
+    torch.mark("on the first", device=0)
+    torch.free(first)
+    torch.mark("freed", device=1)
+    torch.free(second)
+    torch.mark("freed", device=0)
+
+
+def attached():
+    """Memory from before a tracer comes; it goes on when a line is read."""
+    before = [torch.alloc(size) for size in (5000, 3 * MIB, 50 * MIB)]
+    torch.mark("before")
+    sys.stdin.readline()
+    torch.free(before[1])
+    more = [torch.alloc(size) for size in (700, 40 * MIB)]
+    torch.mark("more")
+    torch.free(before[2])
+    torch.free(more[1])
+    torch.empty_cache()
+    # What came before the tracer goes unseen: the next block tells.
+    torch.alloc(512)
+    torch.mark("less")
+
+
 def bursts():
     """200,000 reports as fast as they come."""
     torch.burst(100_000)
@@ -108,4 +136,4 @@ def bursts():
 
 
 for name in sys.argv[1:]:
-    {f.__name__: f for f in (segments, expandable, graphs, exhaustion, threads, bursts)}[name]()
+    {f.__name__: f for f in (segments, expandable, graphs, exhaustion, threads, devices, attached, bursts)}[name]()

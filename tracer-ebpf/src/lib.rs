@@ -6,11 +6,13 @@
 
 mod config;
 mod interpreter;
+mod output;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use config::*;
 pub use interpreter::*;
+pub use output::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
 pub const ARGS: usize = 6;
@@ -72,6 +74,8 @@ pub const FLAG_STACK: u32 = 1;
 pub const FLAG_HELD: u32 = 2;
 /// The process is not traced: it is reported because it may be one day.
 pub const FLAG_UNTRACKED: u32 = 8;
+/// In [`Header::flags`] of a [`Stack`]: its instruction pointer stands after a call that has just returned.
+pub const FLAG_RETURNED: u32 = 16;
 /// A [`PythonStack`] record of this thread precedes this one.
 pub const FLAG_PYTHON: u32 = 4;
 
@@ -357,10 +361,14 @@ pub enum Loss {
     UnreadableStack = 6,
     /// The names of a Python code object could not be sent.
     PythonCode = 7,
+    /// Output of a process was not read, or not all of it.
+    Output = 8,
+    /// A process ended before its writes were probed.
+    Unfollowed = 9,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 9;
+pub const LOSSES: usize = 11;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

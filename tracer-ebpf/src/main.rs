@@ -10,6 +10,7 @@ mod code;
 mod cuda;
 mod hold;
 mod linker;
+mod log;
 mod maps;
 mod process;
 mod python;

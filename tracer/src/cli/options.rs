@@ -14,6 +14,8 @@ pub(crate) enum Until {
     /// When the last traced process has exited.
     #[default]
     Exit,
+    /// When a log line says that the server serves.
+    Serving,
     /// After a time.
     Duration(Duration),
 }
@@ -24,11 +26,11 @@ impl FromStr for Until {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "exit" => Ok(Self::Exit),
-            "serving" => Err("not supported yet: give exit or a duration like 90s".to_owned()),
+            "serving" => Ok(Self::Serving),
             time => match clock::parse_duration(time) {
                 Ok(Duration::ZERO) => Err("nothing can be traced in no time".to_owned()),
                 Ok(duration) => Ok(Self::Duration(duration)),
-                Err(_) => Err("give exit or a duration like 90s or 5m".to_owned()),
+                Err(_) => Err("give exit, serving, or a duration like 90s or 5m".to_owned()),
             },
         }
     }
@@ -75,9 +77,15 @@ pub(crate) struct Tracing {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// End tracing when the last traced process exits, or after a time (90s, 5m); the target goes on
-    #[arg(long, value_name = "exit|DURATION", default_value = "exit")]
+    /// End tracing when the last traced process exits, when the server says it serves, or after a time (90s, 5m); the
+    /// target goes on without probes
+    #[arg(long, value_name = "exit|serving|DURATION", default_value = "exit")]
     pub(crate) until: Until,
+
+    /// Rules of your own, before the built-in ones (docs/rules.md): which log lines are kept, and which one begins
+    /// `serving`; may be given again. The trace does not hold them: give them to `report` too
+    #[arg(long = "rules", value_name = "FILE")]
+    pub(crate) rules: Vec<PathBuf>,
 
     /// Record the native call stack of each allocation
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
@@ -132,8 +140,9 @@ mod tests {
     #[test]
     fn tracing_ends_at_exit_or_after_a_time() {
         assert_eq!("exit".parse(), Ok(Until::Exit));
+        assert_eq!("serving".parse(), Ok(Until::Serving));
         assert_eq!("1m30s".parse(), Ok(Until::Duration(Duration::from_secs(90))));
-        for text in ["serving", "0", "", "soon", "-5"] {
+        for text in ["Serving", "0", "", "soon", "-5"] {
             assert!(text.parse::<Until>().is_err(), "{text:?}");
         }
     }

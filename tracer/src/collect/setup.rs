@@ -18,6 +18,7 @@ use crate::{
         place::Placer,
         user::Invoker,
     },
+    lifecycle::Rules,
     probe,
     trace::{
         Writer,
@@ -77,6 +78,8 @@ pub struct Setup {
     pub command: Vec<String>,
     /// Which processes to trace as they load libcuda, beside those named (`attach`).
     pub matcher: Option<Matcher>,
+    /// Which log lines to keep, and which one tells that the server serves.
+    pub rules: Rules,
 }
 
 impl Setup {
@@ -110,7 +113,8 @@ impl Setup {
         };
         writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone(), ledger)))?;
         let placer = Placer::new(self.hook, self.tensors != Tensors::Off);
-        let mut session = Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher })?;
+        let mut session =
+            Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher, rules: self.rules })?;
         if let Some(problem) = nvml_problem {
             session.notice(problem)?;
         }

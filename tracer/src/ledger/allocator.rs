@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::rows::{Place, RowId, Rows, Table};
-use super::torch::{Block, Figures, OutOfMemory, Torch, TorchDevice};
+use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
 use crate::trace::record::{self, Call};
 
 /// Memory mapped at an address.
@@ -132,19 +132,22 @@ impl Allocators {
         Some(block.bytes)
     }
 
-    /// The tables, with what each row of [`Book::allocations`](super::Book) is a segment of.
+    /// The tables. For each row of [`Book::allocations`](super::Book), `segments` has the device that it is a segment of,
+    /// and whether a stream was being captured as it was made.
     pub(super) fn finish(
         self,
-        segments: impl IntoIterator<Item = Option<u32>>,
+        segments: impl IntoIterator<Item = Option<(u32, bool)>>,
         gpu: impl Fn(Option<Place>, usize) -> Option<usize>,
     ) -> Torch {
         let Self { mut torch, states, .. } = self;
         for (device, state) in torch.devices.iter_mut().zip(states) {
             device.gpu = gpu(state.place, device.process);
         }
-        for (row, device) in segments.into_iter().enumerate() {
-            if let Some(device) = device.and_then(|device| torch.devices.get_mut(device as usize)) {
-                device.segments.push(row as u32);
+        for (row, segment) in segments.into_iter().enumerate() {
+            if let Some((device, in_graph_pool)) = segment
+                && let Some(device) = torch.devices.get_mut(device as usize)
+            {
+                device.segments.push(Segment { row: row as u32, in_graph_pool });
             }
         }
         torch

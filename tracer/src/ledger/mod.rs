@@ -25,7 +25,7 @@ mod samples;
 pub mod torch;
 mod witness;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
@@ -247,6 +247,7 @@ impl Ledger {
             (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
             (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
             (Some(Effect::TensorFailure), _) => self.allocators.failed(call, process),
+            (Some(Effect::Context), _) => self.requests.busy(process, call.start, call.t),
             (Some(Effect::Limit), _) => {
                 if let Some(&limit) = call.more.get("limit") {
                     self.rows.limited(process, call.tid, call.outer, call.start, limit);
@@ -292,7 +293,7 @@ impl Ledger {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, .. } = self;
-        let segments: Vec<Option<u32>> = rows.gpu.iter().map(|row| row.segment).collect();
+        let segments = rows.gpu.iter().map(|row| row.segment.map(|device| (device, row.capture))).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()

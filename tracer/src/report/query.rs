@@ -1,20 +1,21 @@
 //! What a report is asked for: how to divide memory, and at which moment to look.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::cells;
 use super::clock;
-use crate::ledger::{Allocation, Book, Kind, Timeline};
+use crate::ledger::{Allocation, Book, Timeline};
 use crate::lifecycle::{Axes, Axis};
 
 /// Moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
     /// Last moment before a process begins to exit: what it held, not what the driver took back. For a process that
-    /// still ran, the trace's last record.
+    /// still ran, the trace's last record. Ranks of one communicator that die together are looked at together, before the
+    /// first of them: what one takes over from another that dies is no part of what it held.
     #[default]
     End,
     /// When the process held most on that GPU.
@@ -131,6 +132,18 @@ impl Moments {
         })
     }
 
+    /// A moment of its own for each process, by its number in the book.
+    #[must_use]
+    pub fn of_processes(processes: Vec<u64>) -> Self {
+        Self { at: At::End, processes, pairs: BTreeMap::new() }
+    }
+
+    /// The moment of each process, whatever the GPU.
+    #[must_use]
+    pub fn processes(&self) -> &[u64] {
+        &self.processes
+    }
+
     /// The moment for a process on a GPU.
     #[must_use]
     pub fn of(&self, process: usize, gpu: usize) -> u64 {
@@ -166,22 +179,30 @@ impl Moments {
     }
 }
 
-/// A server's processes are killed one after the other, and each leaves to the rest what they had opened of its memory.
-/// What a process came by in this time before its own death, nanoseconds, it did not hold while the server lived.
-const END_TOGETHER: u64 = 5_000_000_000;
+/// Ranks of one communicator that begin to die within this time of each other are taken to end together, nanoseconds: a
+/// server's main process kills the others once it has seen one fail.
+const TOGETHER: u64 = 30_000_000_000;
 
-/// The last moment of each process before it, or one whose memory it was left, begins to exit.
+/// The last moment of each process.
 fn ends(book: &Book) -> Vec<u64> {
-    let mut ends: Vec<u64> =
-        book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
-    let deaths: HashSet<u64> = book.processes.iter().filter_map(|process| process.died).collect();
-    for row in book.allocations.iter().filter(|row| row.kind == Kind::IpcImport && deaths.contains(&row.born)) {
-        let heir = book.processes[row.process].died;
-        if heir.is_some_and(|died| died >= row.born && died - row.born < END_TOGETHER) {
-            ends[row.process] = ends[row.process].min(row.born.saturating_sub(1));
+    let mut deaths: Vec<Option<u64>> = book.processes.iter().map(|process| process.died).collect();
+    let mut members: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    for made in book.communicators.iter().filter(|made| made.result == 0) {
+        if let Some(id) = made.id {
+            members.entry(id).or_default().insert(made.process);
         }
     }
-    ends
+    for members in members.values() {
+        let mut died: Vec<(u64, usize)> =
+            members.iter().filter_map(|&process| Some((book.processes[process].died?, process))).collect();
+        died.sort_unstable();
+        for &(t, process) in &died {
+            let first =
+                died.iter().find(|(first, _)| first.saturating_add(TOGETHER) >= t).map_or(t, |(first, _)| *first);
+            deaths[process] = deaths[process].min(Some(first));
+        }
+    }
+    deaths.into_iter().map(|died| died.map_or(book.end, |died| died.saturating_sub(1))).collect()
 }
 
 #[cfg(test)]
@@ -207,19 +228,28 @@ mod tests {
         assert_eq!(live(&t.book, At::End), 100);
     }
 
-    /// Two ranks map a buffer of each other's and are killed a moment apart: the second one inherits the first one's.
     #[test]
-    fn what_the_first_to_be_killed_leaves_is_not_the_others_end() {
-        for (apart, held) in [(1_000_000, 170), (6_000_000_000, 170 + 30)] {
-            let mut t = TestBook::new();
-            let (first, second, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
-            t.allocate(first, gpu, 100);
-            t.allocate(second, gpu, 70);
-            t.at(1000).exit(first, None);
-            t.at(1000).allocate_kind(second, gpu, 30, Kind::IpcImport);
-            t.at(1000 + apart).exit(second, None);
-            assert_eq!(live(&t.book, At::End), held);
+    fn ranks_of_a_communicator_end_together() {
+        let mut t = TestBook::new();
+        let (first, second, other, gpu) = (t.process(1, "a"), t.process(2, "b"), t.process(3, "c"), t.gpu(0));
+        for process in [first, second] {
+            t.join(process, 77);
         }
+        t.allocate(first, gpu, 100);
+        t.allocate(second, gpu, 70);
+        t.exit(first, None);
+        // It takes over what the first one had shared with it.
+        t.allocate(second, gpu, 7);
+        t.allocate(other, gpu, 3);
+        t.exit(second, None);
+        t.exit(other, None);
+        assert_eq!(live(&t.book, At::End), 173);
+        // One that lives on for long ends for itself.
+        t.book.processes[second].died = t.book.processes[second].died.map(|t| t + 2 * TOGETHER);
+        for row in t.book.allocations.iter_mut().filter(|row| row.process == second) {
+            row.died = None;
+        }
+        assert_eq!(live(&t.book, At::End), 180);
     }
 
     #[test]

@@ -103,16 +103,7 @@ impl Uprobes {
     /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
     /// go with their programs.
     pub(super) fn detach(&mut self) {
-        let mut links = std::mem::take(&mut self.links);
-        let each = links.len().div_ceil(CLOSERS).max(1);
-        // The kernel waits for running probes as it closes each link, some 40 ms: many at a time.
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
-                // Where no thread can be had, the links close here and now.
-                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
-            }
-        });
+        close(std::mem::take(&mut self.links));
     }
 
     pub(super) fn place(
@@ -144,6 +135,18 @@ impl Uprobes {
     }
 }
 
+/// Closes what holds probes in place, many at a time: the kernel waits for running probes as it closes each, some 40 ms.
+pub(super) fn close(mut links: Vec<OwnedFd>) {
+    let each = links.len().div_ceil(CLOSERS).max(1);
+    thread::scope(|scope| {
+        while !links.is_empty() {
+            let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+            // Where no thread can be had, the links close here and now.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+        }
+    });
+}
+
 fn load_multi(programs: &Programs) -> Result<[Pair; 4], Error> {
     let load = |what: Probes| -> Result<Pair, Error> {
         let (enter, back) = what.programs();
@@ -163,16 +166,17 @@ impl Pair {
     fn attach(&self, path: &Path, points: &[Point]) -> io::Result<Vec<OwnedFd>> {
         let mut links = Vec::new();
         if let Some(back) = &self.back {
-            links.push(sys::attach_uprobes(back, path, points, true)?);
+            links.push(sys::attach_uprobes(back, path, points, true, None)?);
         }
-        links.push(sys::attach_uprobes(&self.enter, path, points, false)?);
+        links.push(sys::attach_uprobes(&self.enter, path, points, false, None)?);
         Ok(links)
     }
 }
 
 /// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first.
 fn supports_multi(program: &OwnedFd) -> bool {
-    let probe = sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false);
+    let probe =
+        sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false, None);
     probe.is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EBADF)))
 }
 

@@ -23,7 +23,8 @@ impl Scene {
     /// A segment, mapped.
     fn segment(&mut self, number: u32, bytes: u64) -> u64 {
         let base = u64::from(number) << 30;
-        let alloc = Alloc { client: 1, parent: 2, object: number + 100, class: 0x40, size: Some(bytes), ..Alloc::default() };
+        let alloc =
+            Alloc { client: 1, parent: 2, object: number + 100, class: 0x40, size: Some(bytes), ..Alloc::default() };
         self.rm(Op::Alloc(alloc));
         self.rm(Op::Map { base, length: bytes, offset: 0, client: 1, object: number + 100 });
         self.reserved += bytes;
@@ -47,7 +48,15 @@ impl Scene {
     fn call(&mut self, api: &str) {
         self.t += 10;
         let Self { t, .. } = *self;
-        self.ledger.push(Record::Call(Call { t, start: t, outer: t, pid: 7, tid: 7, api: api.into(), ..Call::default() }));
+        self.ledger.push(Record::Call(Call {
+            t,
+            start: t,
+            outer: t,
+            pid: 7,
+            tid: 7,
+            api: api.into(),
+            ..Call::default()
+        }));
     }
 
     fn finish(self) -> Book {
@@ -97,7 +106,8 @@ fn a_block_may_lie_in_several_pieces() {
     }
     scene.block(base + 10 * MIB, 30 << 20);
     let book = scene.finish();
-    assert_eq!(book.torch.devices[0].segments, [0, 1], "not the third: the block ends where it begins");
+    let rows: Vec<u32> = book.torch.devices[0].segments.iter().map(|segment| segment.row).collect();
+    assert_eq!(rows, [0, 1], "not the third: the block ends where it begins");
 }
 
 #[test]
@@ -145,8 +155,11 @@ fn segments_made_during_a_capture_are_a_graphs_pool() {
     scene.call("cuStreamEndCapture");
     scene.block(inside + 512, 512);
     scene.block(outside + 512, 512);
-    let pools: Vec<bool> = scene.finish().torch.blocks.iter().map(|block| block.in_graph_pool).collect();
+    let torch = scene.finish().torch;
+    let pools: Vec<bool> = torch.blocks.iter().map(|block| block.in_graph_pool).collect();
     assert_eq!(pools, [false, true, true, false]);
+    let pools: Vec<bool> = torch.devices[0].segments.iter().map(|segment| segment.in_graph_pool).collect();
+    assert_eq!(pools, [false, true]);
 }
 
 #[test]

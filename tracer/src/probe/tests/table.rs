@@ -86,7 +86,11 @@ fn table_fits_the_kernel_side() {
             assert!(matches!(read.when, AT_ENTRY | AT_RETURN) && (1..=8).contains(&read.len), "{}", probe.symbol);
             assert!(read.base == BASE_STACK || read.base < 6, "{}", probe.symbol);
         }
-        assert!(probe.returns_status() || ["__cudaRegisterFatBinary", C10, C10_OOM].contains(&probe.symbol), "{}", probe.symbol);
+        assert!(
+            probe.returns_status() || ["__cudaRegisterFatBinary", C10, C10_OOM].contains(&probe.symbol),
+            "{}",
+            probe.symbol
+        );
     }
 }
 

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::header;
 use crate::trace::record::{
-    Alloc, Block, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Log, Loss, Notice, Nvml, NvmlProcess, Op,
-    Outcome, Process, Record, Rm, Source, Stack, Step,
+    Alloc, Block, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Log, Loss, Notice, Nvml, NvmlProcess,
+    Op, Outcome, Process, Record, Rm, Source, Stack, Step,
 };
 
 fn step() -> impl Strategy<Value = Step> {
