@@ -15,7 +15,7 @@ use super::{
 /// Reading a memory map again takes at most this part of the time in the long run: 1/20.
 const REST: u32 = 20;
 /// Time that may be spent at once: a program that starts loads one library after the other, and runs each at once.
-const BURST: Duration = Duration::from_millis(100);
+const BURST: Duration = Duration::from_secs(1);
 
 /// A process as the unwinder sees it.
 #[derive(Debug, Default)]
