@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{book, vramtrace};
-use live_tests::server::{Cell, Server, Traced};
+use live_tests::sim_server::{Cell, Server, Traced};
 use live_tests::sim::Config;
 use serde_json::Value;
 use tracer::ledger::{Book, Kind};
