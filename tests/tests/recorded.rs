@@ -92,7 +92,7 @@ fn torch_training() {
 
 /// At each step the first process held what `nvidia-smi` said, and no sample differs from the ledger.
 fn agrees(book: &Book, steps: &[Step], quiet_samples: usize) {
-    for Step { name, t, smi } in steps {
+    for Step { name, t, smi, .. } in steps {
         let live = book.live_at(*t, |a| a.process == 0);
         assert_eq!(live, smi * MIB, "{name}: the ledger holds {} MiB", live / MIB);
     }
