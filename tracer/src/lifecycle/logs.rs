@@ -151,7 +151,10 @@ impl Rules {
 #[must_use]
 pub fn clean(line: &str) -> String {
     let whole = line.len() <= MAX_LINE;
-    let end = if whole { line.len() } else { line.floor_char_boundary(MAX_LINE - CUT.len_utf8()) };
+    let mut end = if whole { line.len() } else { MAX_LINE - CUT.len_utf8() };
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
     let visible: String = plain(&line[..end]).chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
     let text = secret::text(&visible);
     if whole { text } else { text + CUT.encode_utf8(&mut [0; 4]) }
