@@ -18,6 +18,7 @@ mod read;
 mod request;
 mod rm;
 mod stack;
+mod torch;
 mod transfers;
 
 #[cfg(target_arch = "bpf")]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tracer::collect::setup::Tensors;
 use tracer::report::clock;
 
 /// When tracing ends.
@@ -44,6 +45,27 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// How much is recorded of `PyTorch`'s caching allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TensorsChoice {
+    /// Every block; Python frames of those of 1 MiB and more.
+    Auto,
+    /// Every block with its Python frames.
+    On,
+    /// No blocks.
+    Off,
+}
+
+impl From<TensorsChoice> for Tensors {
+    fn from(choice: TensorsChoice) -> Self {
+        match choice {
+            TensorsChoice::Auto => Self::Auto,
+            TensorsChoice::On => Self::On,
+            TensorsChoice::Off => Self::Off,
+        }
+    }
+}
+
 /// Options that `run` and `attach` share.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Tracing {
@@ -68,6 +90,11 @@ pub(crate) struct Tracing {
     /// Record the native call stack of each allocation
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     pub(crate) native_stacks: Switch,
+
+    /// Record the blocks of PyTorch's caching allocator: all, with the Python line of those of 1 MiB and more (auto) or
+    /// of each (on); or none (off)
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
+    pub(crate) tensors: TensorsChoice,
 
     /// Also probe this library (a CUDA library in a place of its own); may be given again
     #[arg(long = "lib", value_name = "PATH")]

@@ -38,6 +38,7 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
         owner,
         hook,
         stacks: options.native_stacks == Switch::On,
+        tensors: options.tensors.into(),
         command: Vec::new(),
         matcher: None,
         rules: rules(options)?,

@@ -27,6 +27,8 @@ pub(super) enum Event<'a> {
     Output(wire::Output, &'a [u8]),
     /// A driver file was closed for good.
     Release(wire::FileReleased),
+    /// `PyTorch`'s allocator handed a block out or took one back.
+    Block(wire::Block),
 }
 
 impl<'a> Event<'a> {
@@ -51,6 +53,7 @@ impl<'a> Event<'a> {
                 Self::Output(output, bytes.get(size_of::<wire::Output>()..)?.get(..output.len as usize)?)
             }
             wire::KIND_RELEASE => Self::Release(pod(bytes)?),
+            wire::KIND_BLOCK => Self::Block(pod(bytes)?),
             _ => return None,
         })
     }

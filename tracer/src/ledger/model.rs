@@ -40,6 +40,8 @@ pub struct Book {
     pub communicators: Vec<Communicator>,
     /// Captures of streams into graphs, in order of their end.
     pub captures: Vec<Capture>,
+    /// `PyTorch`'s caching allocators.
+    pub torch: super::torch::Torch,
     /// Losses summed by reason.
     pub losses: BTreeMap<String, u64>,
     /// Degradations, in order, without repeats.
@@ -137,6 +139,8 @@ pub struct Communicator {
     pub size: Option<u32>,
     /// Rank in it.
     pub rank: Option<u32>,
+    /// Stack number of the call.
+    pub stack: Option<u32>,
 }
 
 /// A stretch of time in which a thread captured a stream into a graph.

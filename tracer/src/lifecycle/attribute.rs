@@ -12,6 +12,7 @@ use super::rules::{Role, Rules, Says, glob};
 use super::stacks::Stacks;
 use super::state::States;
 use super::windows::Windows;
+use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, Kind};
 
 /// What was decided on one axis: a cell and the rule behind it.
@@ -41,6 +42,8 @@ struct Case<'a> {
     /// Rules whose pattern of calls fits a call around it.
     calls: &'a [u16],
     kind: Option<Kind>,
+    /// A block of an allocator: the thread that asked for it is known, a communicator made elsewhere says nothing.
+    is_block: bool,
 }
 
 /// Applies rules to a book.
@@ -50,8 +53,8 @@ pub(super) struct Attribution<'b> {
     stacks: Stacks,
     states: States,
     communicators: Windows<usize>,
-    /// Rules whose pattern of calls fits each of the book's communicators.
-    by_communicator: Vec<Box<[u16]>>,
+    /// Rules whose pattern of calls fits each of the book's communicators, and the stack of the call that made it.
+    by_communicator: Vec<(Box<[u16]>, Option<u32>)>,
     captures: Windows<(usize, u32)>,
     /// The same for each call's name.
     by_call: HashMap<&'b str, Box<[u16]>>,
@@ -88,7 +91,7 @@ impl<'b> Attribution<'b> {
             stacks: Stacks::new(book, rules),
             states: States::new(book, rules),
             communicators: Windows::new(book.communicators.iter().map(|c| (c.process, c.start, c.end))),
-            by_communicator: book.communicators.iter().map(|c| fitting(&c.api)).collect(),
+            by_communicator: book.communicators.iter().map(|c| (fitting(&c.api), c.stack)).collect(),
             captures: Windows::new(book.captures.iter().map(|c| ((c.process, c.tid), c.start, c.end))),
             by_call,
             during: rules.all().iter().map(during).collect(),
@@ -120,15 +123,36 @@ impl<'b> Attribution<'b> {
 
     fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
         let (process, t, stack) = (row.process, row.born, row.stack);
-        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind) };
-        Mark { phase: self.phase(&case), role: self.role(row.stack), owner: self.owner(&case) }
+        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind), is_block: false };
+        Mark { phase: self.phase(&case), role: self.role(self.told_by(&case)), owner: self.owner(&case) }
     }
 
     /// Phase in which a call failed.
     pub(super) fn of_failure(&self, failure: &Failure) -> Option<u16> {
         let calls = self.fitting([failure.api.as_str()]);
         let Failure { process, t, stack, .. } = *failure;
-        self.phase(&Case { process, tid: None, t, stack, calls: &calls, kind: None }).map(|verdict| verdict.cell)
+        let case = Case { process, tid: None, t, stack, calls: &calls, kind: None, is_block: false };
+        self.phase(&case).map(|verdict| verdict.cell)
+    }
+
+    /// Phase in which `process` asked for a block.
+    pub(super) fn of_block(&self, process: usize, block: &Block) -> Option<u16> {
+        let Block { tid, born: t, stack, .. } = *block;
+        let case = Case { process, tid: Some(tid), t, stack, calls: &[], kind: None, is_block: true };
+        self.phase(&case).map(|verdict| verdict.cell)
+    }
+
+    /// Phase in which an allocator gave up.
+    pub(super) fn of_give_up(&self, failure: &OutOfMemory) -> Option<u16> {
+        let OutOfMemory { process, t, stack, .. } = *failure;
+        let case = Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: true };
+        self.phase(&case).map(|verdict| verdict.cell)
+    }
+
+    /// Phase that a process was in at `t`.
+    pub(super) fn at(&self, process: usize, t: u64, stack: Option<u32>) -> Option<u16> {
+        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: false })
+            .map(|verdict| verdict.cell)
     }
 
     /// Role that a stack tells.
@@ -149,8 +173,19 @@ impl<'b> Attribution<'b> {
         fitting
     }
 
+    /// The stack whose Python frames speak for a case: its own or, on a thread that runs no Python (NCCL's own), that of the
+    /// call that makes a communicator at the time and waits for such threads.
+    fn told_by(&self, case: &Case<'_>) -> Option<u32> {
+        if case.is_block || self.stacks.of(case.stack).has_python {
+            return case.stack;
+        }
+        let made = self.communicators.at(&case.process, case.t).find_map(|n| self.by_communicator[n].1);
+        made.or(case.stack)
+    }
+
     fn phase(&self, case: &Case<'_>) -> Option<Verdict<u16>> {
-        let facts = self.stacks.of(case.stack);
+        let has_python = self.stacks.of(case.stack).has_python;
+        let facts = self.stacks.of(self.told_by(case));
         let phase_of = |rule: u16| self.rules.phase_of(rule);
         let state = self.states.at(case.process, case.t);
         let state_phase = state.and_then(phase_of);
@@ -160,7 +195,7 @@ impl<'b> Attribution<'b> {
         let now = frame.and_then(phase_of).or(state_phase);
         let windows = self.rules.windows.iter().copied();
         let window =
-            windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, facts.has_python));
+            windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, has_python));
         let fallback = || first(&facts.fallback, state_phase);
         let mut rule = frame.or(window).or(state).or_else(fallback)?;
         for weaker in [window, state].into_iter().flatten() {
@@ -208,6 +243,7 @@ impl<'b> Attribution<'b> {
     fn is_around(&self, number: u16, case: &Case<'_>, has_python: bool) -> bool {
         case.calls.contains(&number)
             || (!has_python
-                && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].contains(&number)))
+                && !case.is_block
+                && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].0.contains(&number)))
     }
 }

@@ -3,6 +3,8 @@
 pub mod bytes;
 pub mod cells;
 pub mod clock;
+pub mod diff;
+mod ends;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;
@@ -15,6 +17,7 @@ pub mod query;
 pub mod summary;
 pub mod tables;
 pub mod text;
+pub mod torch;
 pub mod trust;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::cells;
 use super::clock;
+use super::ends;
 use crate::ledger::{Allocation, Book, Timeline};
 use crate::lifecycle::{Axes, Axis};
 
@@ -14,7 +15,8 @@ use crate::lifecycle::{Axes, Axis};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
     /// Last moment before a process begins to exit: what it held, not what the driver took back. For a process that
-    /// still ran, the trace's last record.
+    /// still ran, the trace's last record. Ranks of one communicator that die together are looked at together, before the
+    /// first of them: what one takes over from another that dies is no part of what it held.
     #[default]
     End,
     /// When the process held most on that GPU.
@@ -109,7 +111,7 @@ impl Moments {
     /// When the trace has no such moment.
     pub fn new(book: &Book, at: At) -> Result<Self, Error> {
         let all = |t| vec![t; book.processes.len()];
-        let ends = book.processes.iter().map(|p| p.died.map_or(book.end, |died| died.saturating_sub(1))).collect();
+        let ends = ends::ends(book);
         Ok(match at {
             At::End => Self { at, processes: ends, pairs: BTreeMap::new() },
             At::Peak => Self { at, processes: ends, pairs: cells::peak_moments(&book.allocations) },
@@ -129,6 +131,18 @@ impl Moments {
                 Self { at, processes: all(book.header.t + since), pairs: BTreeMap::new() }
             }
         })
+    }
+
+    /// A moment of its own for each process, by its number in the book.
+    #[must_use]
+    pub fn of_processes(processes: Vec<u64>) -> Self {
+        Self { at: At::End, processes, pairs: BTreeMap::new() }
+    }
+
+    /// The moment of each process, whatever the GPU.
+    #[must_use]
+    pub fn processes(&self) -> &[u64] {
+        &self.processes
     }
 
     /// The moment for a process on a GPU.

@@ -54,7 +54,7 @@ pub(super) fn signal_name(signal: i32) -> String {
 }
 
 /// The last failure for want of memory that its process did not get over: it got no such amount afterwards, and ended badly.
-fn fatal_failure(book: &Book) -> Option<&Failure> {
+pub(super) fn fatal_failure(book: &Book) -> Option<&Failure> {
     let is_fatal = |failure: &&Failure| {
         let process = &book.processes[failure.process];
         let later = book.allocations.iter().rev().take_while(|row| row.born > failure.t);

@@ -51,6 +51,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Copy user stacks.
     pub stacks: bool,
+    /// Blocks of `PyTorch`'s allocator of at least this size bring their Python frames, bytes.
+    pub block_stack_bytes: u32,
     /// See processes that are not tracked when they load libcuda (`attach` to ones that start later).
     pub watch_all: bool,
     /// Which processes may be stopped while their probes are placed.
@@ -299,6 +301,7 @@ mod tests {
         Options {
             ring_bytes: 1 << 20,
             stacks: true,
+            block_stack_bytes: 0,
             watch_all: false,
             hold: Hold::Nobody,
             uvm_map_tail: 9240,

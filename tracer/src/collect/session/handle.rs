@@ -7,7 +7,7 @@ use crate::{
     attach::image,
     collect::{ioctl, wire::Event},
     probe,
-    trace::record::{Call, Op, Process, Record, Rm, Step},
+    trace::record::{Block, Call, Op, Process, Record, Rm, Step},
 };
 
 /// Events handled before signals, timers and the child are looked at again: a fast producer must not starve them.
@@ -59,6 +59,7 @@ impl Session {
                 let op = Op::Close { file: release.file };
                 self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
+            Event::Block(block) => self.block(&block)?,
         }
         Ok(())
     }
@@ -90,6 +91,23 @@ impl Session {
             total: values.total,
             more: values.more,
             unreadable: values.unreadable,
+            stack,
+        }))?)
+    }
+
+    fn block(&mut self, block: &wire::Block) -> Result<(), Error> {
+        let stack = self.take_stack(&block.header)?;
+        let wire::Header { time_ns: t, tgid: pid, tid, .. } = block.header;
+        let wire::Block { address, bytes, allocated, reserved, device, .. } = *block;
+        Ok(self.writer.record(&Record::Block(Block {
+            t,
+            pid,
+            tid,
+            device,
+            address,
+            bytes,
+            allocated,
+            reserved,
             stack,
         }))?)
     }

@@ -4,6 +4,7 @@
 //! can skip kinds it does not know. Times (`t`) are nanoseconds of `CLOCK_MONOTONIC` on the traced host; events stand in
 //! the order in which the kernel recorded them.
 
+mod block;
 mod call;
 mod end;
 mod header;
@@ -16,6 +17,7 @@ mod stack;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    block::Block,
     call::Call,
     end::{Footer, Loss, Notice, Outcome},
     header::{Gpu, Header, Library, Source},
@@ -29,7 +31,7 @@ pub use self::{
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 1;
+pub const MINOR: u32 = 2;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +51,8 @@ pub enum Record {
     Rm(Rm),
     /// A probed API call returned.
     Call(Call),
+    /// `PyTorch`'s caching allocator handed a block out or took one back. Since 1.2.
+    Block(Block),
     /// A tracked process wrote a line that a lifecycle rule or a parser names.
     Log(Log),
     /// NVML's figures at one moment.
