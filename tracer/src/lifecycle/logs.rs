@@ -16,7 +16,7 @@ pub const MAX_LINE: usize = 64 << 10;
 pub(crate) const CUT: char = '…';
 
 /// Parts of lines that state memory, configuration or a failure, beside those that rules name.
-const FACTS: [&str; 34] = [
+const FACTS: [&str; 35] = [
     "avail mem=",
     "available_gpu_mem=",
     "mem usage=",
@@ -34,6 +34,7 @@ const FACTS: [&str; 34] = [
     "Not enough memory",
     "no GPU memory for the KV cache",
     "out of memory",
+    "No available memory for the cache blocks",
     "OutOfMemoryError",
     "Failed to CUDA",
     "CUDA error",
