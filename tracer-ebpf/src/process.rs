@@ -8,7 +8,10 @@ use tracer_ebpf::{
 
 use crate::{
     hold::hold,
-    maps::{EVENTS, EXES, FOLLOWED, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
+    maps::{
+        EVENTS, EXES, FOLLOWED, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose,
+        tracked,
+    },
     python::PYTHONS,
     rm,
 };

@@ -151,7 +151,8 @@ impl<'b> Attribution<'b> {
 
     /// Phase that a process was in at `t`.
     pub(super) fn at(&self, process: usize, t: u64, stack: Option<u32>) -> Option<u16> {
-        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: false }).map(|verdict| verdict.cell)
+        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: false })
+            .map(|verdict| verdict.cell)
     }
 
     /// Role that a stack tells.

@@ -79,7 +79,8 @@ fn describe_failure(failure: &Failure, axes: &Axes<'_>) -> String {
 pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
     let is_event = Loss { why: why.to_owned(), ..Loss::default() }.is_event();
     is_event
-        || (book.header.ledger == Source::DriverApi && !matches!(why, "unreadable_stack" | "python_code" | "output" | "unfollowed"))
+        || (book.header.ledger == Source::DriverApi
+            && !matches!(why, "unreadable_stack" | "python_code" | "output" | "unfollowed"))
 }
 
 /// What a loss means, in a few words.
