@@ -55,6 +55,7 @@ impl Book {
             imports,
             failures,
             samples,
+            strangers,
             stacks,
             frames,
             libraries,
@@ -113,6 +114,11 @@ impl Book {
             (sample.process, sample.gpu) = (shift.process + sample.process, shift.gpu + sample.gpu);
             sample.t = shift.time(sample.t);
             sample
+        }));
+        self.strangers.extend(strangers.into_iter().map(|mut stranger| {
+            (stranger.first, stranger.last) = (shift.time(stranger.first), shift.time(stranger.last));
+            stranger.gpu += shift.gpu;
+            stranger
         }));
         self.logs.extend(logs.into_iter().map(|mut log| {
             (log.t, log.process) = (shift.time(log.t), shift.process + log.process);

@@ -23,6 +23,7 @@ mod read;
 mod requests;
 mod rows;
 mod samples;
+mod strangers;
 pub mod torch;
 mod witness;
 
@@ -30,7 +31,7 @@ use std::collections::HashSet;
 
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
-    Sample,
+    Sample, Stranger,
 };
 pub use query::{At, Peak, Timeline, Totals};
 
@@ -304,6 +305,7 @@ impl Ledger {
         let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
         book.samples =
             samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
+        book.strangers = strangers::find(&nvml, &processes, by_uuid);
         let segments = sort(&mut book.allocations, segments);
         let used = used(&book.allocations);
         book.torch = allocators.finish(segments, |place, process| {

@@ -138,7 +138,7 @@ impl<'b> Axes<'b> {
                 let unattributed = self.rules.phases().len() as u32;
                 self.mark(row).phase.map_or(unattributed, |verdict| u32::from(verdict.cell))
             }
-            Axis::Rank => self.ranks.place.get(row.process).copied().unwrap_or(u32::MAX),
+            Axis::Rank => self.place(row.process),
             Axis::Role => self.mark(row).role.map_or(self.role(row.process), |verdict| verdict.cell) as u32,
             Axis::Process => row.process as u32,
             Axis::Kind => row.kind as u32,
@@ -191,6 +191,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks.ranks
+    }
+
+    /// Where a process stands in the order of reports.
+    #[must_use]
+    pub fn place(&self, process: usize) -> u32 {
+        self.ranks.place.get(process).copied().unwrap_or(u32::MAX)
     }
 
     /// Role of a process: that of its memory whose stack tells no other.
@@ -280,7 +286,8 @@ fn position(rows: &[Allocation], row: &Allocation) -> Option<usize> {
     rows.get(at).filter(|found| std::ptr::eq(*found, row)).map(|_| at)
 }
 
-const KINDS: [Kind; 12] = [
+/// All kinds of memory.
+pub const KINDS: [Kind; 12] = [
     Kind::Context,
     Kind::Module,
     Kind::LocalMemory,

@@ -5,6 +5,8 @@ pub mod cells;
 pub mod clock;
 pub mod diff;
 mod ends;
+pub mod errors;
+pub mod explain;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;

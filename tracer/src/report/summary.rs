@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{self, Sum};
+use super::errors::{self, ProcessError};
+use super::explain::kv_budget::{self, KvBudget};
+use super::explain::verdict::{Facts, Verdict};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
-use super::printed::{self, PrintedMemory};
+use super::printed::{self, MemoryReadings, PrintedMemory};
 use super::query::{self, Moments, Query};
 use super::tables::{self, Cell, StackRow};
 use super::trust::{self, Outcome, Probes};
@@ -68,14 +71,20 @@ pub struct Summary {
     pub stacks: Vec<StackRow>,
     /// Failed calls; equal ones are one entry with a count.
     pub failures: Vec<Failed>,
+    /// Errors that processes wrote, and deaths by signal.
+    pub errors: Vec<ProcessError>,
+    /// What is the matter with the run.
+    pub verdict: Verdict,
     /// What decided phase, role and owner of how much memory.
     pub evidence: Vec<Decided>,
     /// NCCL communicators across processes.
     pub groups: Vec<Group>,
     /// Free memory as the server printed it, beside its own readings.
     pub printed_memory: Vec<PrintedMemory>,
-    /// How the server sized its KV cache. Always empty: no rule reads it yet.
-    pub kv_budget: Vec<()>,
+    /// Its readings, by process and place in its code.
+    pub memory_readings: Vec<MemoryReadings>,
+    /// How the server sized its KV cache, a rank each.
+    pub kv_budget: Vec<KvBudget>,
 }
 
 /// Where a trace comes from.
@@ -156,6 +165,8 @@ impl Summary {
             then => cells::divide(axes, then, &book.allocations, &moments).cells,
         };
         let losses = &book.losses;
+        let (kv_budget, errors) = (kv_budget::kv_budgets(axes), errors::errors(axes));
+        let verdict = Verdict::of_one(&Facts::with("", axes, &moments, kv_budget.clone(), errors.clone()));
         Ok(Self {
             schema: SCHEMA,
             trace: origin(book),
@@ -178,10 +189,13 @@ impl Summary {
             processes: holdings::processes(axes, &moments),
             stacks: tables::biggest_stacks(axes, &moments),
             failures: failures::failures(axes),
+            errors,
+            verdict,
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
-            kv_budget: Vec::new(),
+            memory_readings: printed::readings(axes),
+            kv_budget,
         })
     }
 

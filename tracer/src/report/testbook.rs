@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::ledger::{
-    Allocation, Book, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Sample,
+    Allocation, Book, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
 };
 use crate::trace::record::{Frame, FrameKind, Gpu, Header, Outcome};
 
@@ -84,6 +84,14 @@ impl TestBook {
         self.book.allocations.len() - 1
     }
 
+    /// A `cudaMalloc` under Python frames.
+    pub(crate) fn allocate_by(&mut self, process: usize, gpu: usize, bytes: u64, frames: &[&str]) -> usize {
+        let stack = self.python_stack(frames);
+        let row = self.allocate(process, gpu, bytes);
+        self.book.allocations[row].stack = Some(stack);
+        row
+    }
+
     /// Memory of a kind that no API call asked for.
     pub(crate) fn allocate_kind(&mut self, process: usize, gpu: usize, bytes: u64, kind: Kind) -> usize {
         let row = self.allocate(process, gpu, bytes);
@@ -145,6 +153,7 @@ impl TestBook {
             requested: Some(requested),
             refused: Some(requested),
             free: Some(1 << 30),
+            free_at: Some(self.now),
             gpu: Some(gpu),
             stack: None,
             out_of_memory: true,
@@ -164,6 +173,12 @@ impl TestBook {
     pub(crate) fn log(&mut self, process: usize, text: &str) {
         let t = self.tick();
         self.book.logs.push(LogLine { t, process, fd: 2, text: text.to_owned() });
+    }
+
+    /// A process reads its GPU's memory.
+    pub(crate) fn read(&mut self, process: usize, free: u64, stack: Option<u32>) {
+        let t = self.tick();
+        self.book.readings.push(Reading { t, process, free, total: Some(80 << 30), stack });
     }
 
     /// A stack of Python frames `file: function` and, after them, native ones `module`, outermost first.

@@ -3,14 +3,17 @@
 use super::summary::Summary;
 
 pub(super) mod cells;
+mod errors;
 mod failures;
 mod head;
+mod kv_budget;
 mod physical;
 pub mod plain;
 mod printed;
 pub(super) mod stacks;
 pub mod table;
 mod torch;
+pub(in crate::report) mod verdict;
 
 use plain::{plain, wrap};
 use table::WIDTH;
@@ -46,17 +49,23 @@ impl Style {
 /// `summary` of the trace called `name`, in lines of at most 100 columns. Sections stand apart by an empty line.
 #[must_use]
 pub fn render(summary: &Summary, name: &str, style: Style) -> String {
+    // A budget that does not work out is why the server did not start: it goes first.
+    let (no_room, budget) = kv_budget::budget(summary, style);
     let sections = [
         head::trust(summary, name, style),
+        verdict::verdict(&summary.verdict, style),
+        no_room,
         head::origin(summary),
         cells::table(summary, style),
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        budget,
         torch::allocators(summary, style),
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
+        errors::errors(summary, style),
         failures::others(summary, style),
     ];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
