@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod attach;
 mod check;
+mod completions;
 mod export;
 mod flamegraph;
 mod open;
@@ -54,6 +55,10 @@ enum Command {
     Flamegraph(flamegraph::Args),
     Export(export::Args),
     Check(check::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(completions::Man),
 }
 
 /// Runs the command line. Exit codes: the target's own for `run`; 2 for bad usage; 1 for a failure of ours.
@@ -69,6 +74,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
+        Command::Completions(args) => completions::execute(&args, Cli::command()),
+        Command::Man(args) => completions::manual(&args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
         // Whoever reads our output has enough of it (`vramtrace report … | head`): that is no failure.
@@ -111,7 +118,6 @@ fn one_line(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn errors_are_one_line_and_say_everything_once() {

@@ -8,7 +8,7 @@ use super::frames;
 use super::query::{self, At, Moments};
 use super::text::plain::plain;
 use crate::ledger::Allocation;
-use crate::lifecycle::{Axes, Axis, NO_API, NO_STACK, kind_name};
+use crate::lifecycle::{Axes, Axis};
 
 /// What a stack counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,28 +69,9 @@ pub fn render(folded: &BTreeMap<String, u64>) -> String {
 }
 
 fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation) -> String {
-    let api = row.calls.first().map_or(NO_API, String::as_str);
     let roots = by.iter().map(|axis| frame_name(&axes.label(*axis, axes.cell(*axis, row))));
-    let mut names: Vec<String> = roots.collect();
-    let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
-    let mut nameless = None;
-    for frame in frames {
-        // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
-        let module = frames::nameless_module(frame);
-        if module.is_none() || module != nameless {
-            names.push(frame_name(&module.map_or_else(|| frames::function(frame), |m| format!("[{m}]").into())));
-        }
-        nameless = module;
-    }
-    if names.len() == by.len() {
-        names.push(NO_STACK.to_owned());
-    }
-    // The stack was copied at the call's entry, where the call itself is the innermost frame.
-    if names.last().is_some_and(|innermost| *innermost == frame_name(api)) {
-        names.pop();
-    }
-    names.push(format!("{} ({})", frame_name(api), kind_name(row.kind)));
-    names.join(";")
+    let steps = frames::way(axes.book(), row).into_iter().map(|step| frame_name(&step.name));
+    roots.chain(steps).collect::<Vec<_>>().join(";")
 }
 
 /// A name that cannot be taken for the format's own separators.

@@ -3,6 +3,7 @@
 pub mod bytes;
 pub mod cells;
 pub mod clock;
+pub mod export;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;
