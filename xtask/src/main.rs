@@ -4,7 +4,9 @@
 
 mod command;
 mod demo;
+mod dist;
 mod ebpf;
+mod readers;
 mod real_libs;
 mod setup;
 mod sources;
@@ -30,10 +32,12 @@ enum Xtask {
     Ebpf(ebpf::Args),
     /// Install what the tests need: system packages, bpf-linker, real CUDA libraries under target/
     Setup,
-    /// Format, lints, unit and property tests, eBPF check, live probes, real libraries
+    /// Format, lints, unit and property tests, eBPF check, live probes, real libraries, readers of exports
     Test(test::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
+    Dist,
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };
     // What went wrong, without a backtrace of this program.

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, found, output, run},
-    real_libs,
+    readers, real_libs,
     toolchain::{LINKER_VERSION, LLVM, linker, tools},
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -23,7 +23,8 @@ const PACKAGES: [(&str, &str); 13] = [
     ("llvm-22-dev", "bpf-linker"),
     ("libpolly-22-dev", "bpf-linker"),
     ("libzstd-dev", "bpf-linker"),
-    ("python3-pip", "real CUDA runtime libraries"),
+    ("python3-pip", "real CUDA runtime libraries; readers of exports"),
+    ("golang-go", "readers of exports: pprof"),
     ("fuse3", "simulated driver"),
 ];
 
@@ -33,6 +34,7 @@ pub(crate) fn main() -> Result<()> {
     packages(&PACKAGES)?;
     bpf_linker()?;
     real_libs::fetch()?;
+    readers::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `vramtrace export`.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -107,7 +107,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
 fn compressed(format: &Format, job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
     let mut gzip = GzEncoder::new(to, Compression::default());
     format.write(job, &mut gzip)?;
-    Ok(gzip.finish()?.flush()?)
+    Ok(gzip.finish().map(drop)?)
 }
 
 /// An option that would do nothing was meant to do something.

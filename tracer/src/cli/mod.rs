@@ -33,6 +33,9 @@ EXAMPLES:
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
+  The same for another tool: its file, named by format (see vramtrace export --help):
+      vramtrace export server.vrt --format speedscope
+
   What stands in the way of tracing on this machine?
       vramtrace check";
 
@@ -118,6 +121,14 @@ fn one_line(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("EXAMPLES:\n  "), "{} has no examples", command.get_name());
+        }
+    }
 
     #[test]
     fn errors_are_one_line_and_say_everything_once() {

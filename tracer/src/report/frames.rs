@@ -50,12 +50,11 @@ pub(super) struct Step<'b> {
     pub(super) frame: Option<&'b Frame>,
 }
 
-/// The way to a piece of memory, outermost first: its frames, then the call with the kind. Every picture shows these boxes.
-pub(super) fn way<'b>(book: &'b Book, row: &'b Allocation) -> Vec<Step<'b>> {
-    let api = row.calls.first().map_or(NO_API, String::as_str);
-    let mut steps: Vec<Step<'b>> = Vec::new();
+/// The boxes of a stack, outermost first.
+pub(super) fn boxes(book: &Book, stack: u32) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
     let mut nameless = None;
-    for frame in row.stack.into_iter().flat_map(|stack| of_stack(book, stack)) {
+    for frame in of_stack(book, stack) {
         // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
         let module = nameless_module(frame);
         if module.is_none() || module != nameless {
@@ -64,6 +63,13 @@ pub(super) fn way<'b>(book: &'b Book, row: &'b Allocation) -> Vec<Step<'b>> {
         }
         nameless = module;
     }
+    steps
+}
+
+/// The way to a piece of memory, outermost first: its frames, then the call with the kind. Every picture shows these boxes.
+pub(super) fn way<'b>(book: &'b Book, row: &'b Allocation) -> Vec<Step<'b>> {
+    let api = row.calls.first().map_or(NO_API, String::as_str);
+    let mut steps = row.stack.map(|stack| boxes(book, stack)).unwrap_or_default();
     if steps.is_empty() {
         steps.push(Step { name: NO_STACK.into(), frame: None });
     }

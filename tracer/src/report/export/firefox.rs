@@ -14,7 +14,7 @@ use fxprof_processed_profile::{
     StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
 };
 
-use super::super::frames;
+use super::super::frames::{self, Step};
 use super::{Error, Job, Sink, calls, changes, spans};
 use crate::ledger::{Allocation, Book};
 use crate::lifecycle::{Axes, Axis};
@@ -24,13 +24,13 @@ use crate::trace::record::{self, Call, FrameKind};
 pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
     let mut builder = Builder::new(job);
     builder.memory();
-    builder.samples();
     builder.phases();
     builder.failures();
     calls::each(job, |call, process| {
         builder.call(call, process);
         Ok(())
     })?;
+    builder.samples();
     Ok(serde_json::to_writer(to, &builder.profile)?)
 }
 
@@ -94,11 +94,15 @@ struct Builder<'a> {
     axes: &'a Axes<'a>,
     book: &'a Book,
     categories: Categories,
-    processes: Vec<(ProcessHandle, ThreadHandle)>,
-    /// Threads that made calls.
+    /// Processes that have something to show, with their first threads.
+    processes: BTreeMap<usize, (ProcessHandle, ThreadHandle)>,
+    /// Other threads that made calls.
     threads: HashMap<(usize, u32), ThreadHandle>,
     counters: BTreeMap<(usize, usize), CounterHandle>,
+    /// Stacks of memory, by process, stack, call and kind.
     stacks: HashMap<(usize, Option<u32>, u32, u32), Option<StackHandle>>,
+    /// Stacks of calls.
+    callers: HashMap<(ThreadHandle, u32), Option<StackHandle>>,
 }
 
 impl<'a> Builder<'a> {
@@ -117,24 +121,24 @@ impl<'a> Builder<'a> {
             api: profile.add_category("API calls", CategoryColor::LightBlue),
             failure: profile.add_category("Failures", CategoryColor::Red),
         };
-        let mut builder = Self {
+        Self {
             profile,
             axes,
             book,
             categories,
-            processes: Vec::new(),
+            processes: BTreeMap::new(),
             threads: HashMap::new(),
             counters: BTreeMap::new(),
             stacks: HashMap::new(),
-        };
-        for process in 0..book.processes.len() {
-            builder.process(process);
+            callers: HashMap::new(),
         }
-        builder
     }
 
-    /// A process with its first thread. Both get their ends from the process.
-    fn process(&mut self, number: usize) {
+    /// A process with its first thread, made when it is first asked for.
+    fn process(&mut self, number: usize) -> (ProcessHandle, ThreadHandle) {
+        if let Some(known) = self.processes.get(&number) {
+            return *known;
+        }
         let process = &self.book.processes[number];
         let (name, born) = (super::process_name(self.axes, number), self.time(process.born));
         let handle = self.profile.add_process(&name, process.pid, born);
@@ -145,7 +149,12 @@ impl<'a> Builder<'a> {
             self.profile.set_process_end_time(handle, died);
             self.profile.set_thread_end_time(thread, died);
         }
-        self.processes.push((handle, thread));
+        self.processes.insert(number, (handle, thread));
+        (handle, thread)
+    }
+
+    fn first_thread(&mut self, process: usize) -> ThreadHandle {
+        self.process(process).1
     }
 
     fn time(&self, t: u64) -> Timestamp {
@@ -157,7 +166,7 @@ impl<'a> Builder<'a> {
         let book = self.book;
         for change in changes::changes(&book.allocations, |_| true) {
             let row = &book.allocations[change.row];
-            let (t, thread) = (self.time(change.t), self.processes[row.process].1);
+            let (t, thread) = (self.time(change.t), self.first_thread(row.process));
             let bytes = i64::try_from(row.bytes).unwrap_or(i64::MAX);
             let counter = self.counter(row.process, row.gpu);
             let delta = if change.born { bytes as f64 } else { -(bytes as f64) };
@@ -172,7 +181,8 @@ impl<'a> Builder<'a> {
     }
 
     fn counter(&mut self, process: usize, gpu: usize) -> CounterHandle {
-        let (handle, axes, profile) = (self.processes[process].0, self.axes, &mut self.profile);
+        let (handle, axes) = (self.process(process).0, self.axes);
+        let profile = &mut self.profile;
         *self.counters.entry((process, gpu)).or_insert_with(|| {
             let name = axes.gpu(gpu);
             profile.add_counter(handle, &name, "Memory", &format!("Live bytes of this process on {name}"))
@@ -181,9 +191,10 @@ impl<'a> Builder<'a> {
 
     /// The profiler shows a thread that has samples: one at either end, without time on a CPU.
     fn samples(&mut self) {
-        for (number, process) in self.book.processes.iter().enumerate() {
+        for (number, (_, thread)) in &self.processes {
+            let process = &self.book.processes[*number];
             for t in [process.born, process.died.unwrap_or(self.book.end)] {
-                self.profile.add_sample(self.processes[number].1, self.time(t), None, CpuDelta::ZERO, 0);
+                self.profile.add_sample(*thread, self.time(t), None, CpuDelta::ZERO, 0);
             }
         }
     }
@@ -193,8 +204,25 @@ impl<'a> Builder<'a> {
         if let Some(stack) = self.stacks.get(&key) {
             return *stack;
         }
-        let mut infos = Vec::new();
-        for step in frames::way(self.book, row) {
+        let thread = self.first_thread(row.process);
+        let stack = self.intern(thread, frames::way(self.book, row));
+        self.stacks.insert(key, stack);
+        stack
+    }
+
+    /// Stack of a call, on the thread that made it.
+    fn caller(&mut self, thread: ThreadHandle, stack: u32) -> Option<StackHandle> {
+        if let Some(known) = self.callers.get(&(thread, stack)) {
+            return *known;
+        }
+        let interned = self.intern(thread, frames::boxes(self.book, stack));
+        self.callers.insert((thread, stack), interned);
+        interned
+    }
+
+    fn intern(&mut self, thread: ThreadHandle, steps: Vec<Step<'_>>) -> Option<StackHandle> {
+        let mut infos = Vec::with_capacity(steps.len());
+        for step in steps {
             let (name, category) = match step.frame {
                 Some(frame) if frames::nameless_module(frame).is_none() => {
                     (frames::describe(frame), self.category(frame))
@@ -205,9 +233,7 @@ impl<'a> Builder<'a> {
             let frame = Frame::Label(self.profile.intern_string(&name));
             infos.push(FrameInfo { frame, category_pair: category.into(), flags: FrameFlags::empty() });
         }
-        let stack = self.profile.intern_stack_frames(self.processes[row.process].1, infos.into_iter());
-        self.stacks.insert(key, stack);
-        stack
+        self.profile.intern_stack_frames(thread, infos.into_iter())
     }
 
     fn category(&self, frame: &record::Frame) -> CategoryHandle {
@@ -220,7 +246,8 @@ impl<'a> Builder<'a> {
             let text = self.profile.intern_string("");
             let note = Note { name, category: self.categories.phase, text, bytes: span.bytes as f64 };
             let timing = MarkerTiming::Interval(self.time(span.start), self.time(span.end));
-            self.profile.add_marker(self.processes[span.process].1, timing, note);
+            let thread = self.first_thread(span.process);
+            self.profile.add_marker(thread, timing, note);
         }
     }
 
@@ -232,7 +259,8 @@ impl<'a> Builder<'a> {
             let bytes = failure.requested.unwrap_or(0) as f64;
             let note = Note { name, category: self.categories.failure, text, bytes };
             let timing = MarkerTiming::Instant(self.time(failure.t));
-            self.profile.add_marker(self.processes[failure.process].1, timing, note);
+            let thread = self.first_thread(failure.process);
+            self.profile.add_marker(thread, timing, note);
         }
     }
 
@@ -244,12 +272,14 @@ impl<'a> Builder<'a> {
         let bytes = call.size.or(call.free).unwrap_or(0) as f64;
         let note = Note { name, category: self.categories.api, text, bytes };
         let timing = MarkerTiming::Interval(self.time(call.start), self.time(call.t));
-        self.profile.add_marker(thread, timing, note);
+        let marker = self.profile.add_marker(thread, timing, note);
+        let stack = call.stack.and_then(|stack| self.caller(thread, stack));
+        self.profile.set_marker_stack(thread, marker, stack);
     }
 
     /// The thread that made a call; the process's first thread for its main one.
     fn thread(&mut self, process: usize, tid: u32) -> ThreadHandle {
-        let (handle, first) = self.processes[process];
+        let (handle, first) = self.process(process);
         let info = &self.book.processes[process];
         if tid == info.pid {
             return first;

@@ -20,12 +20,9 @@ mod parquet;
 mod perfetto;
 mod pickle;
 mod pprof;
-mod speedscope;
 mod spans;
+mod speedscope;
 mod torch;
-
-#[cfg(test)]
-mod tests;
 
 /// What an export is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +86,7 @@ pub const FORMATS: [Format; 7] = [
         name: "speedscope",
         extension: "speedscope.json",
         about: "stacks by bytes, a profile for each process",
-        opens: "https://speedscope.app (drop the file there; it stays in the browser) or `speedscope FILE`",
+        opens: "https://speedscope.app (drop FILE there; it stays in the browser) or `speedscope FILE`",
         lines: false,
         choices: &[Choice::Value, Choice::At, Choice::By],
         write: speedscope::write,
@@ -107,7 +104,7 @@ pub const FORMATS: [Format; 7] = [
         name: "firefox",
         extension: "firefox.json",
         about: "allocations with stacks, memory counters, phases and API calls over time",
-        opens: "https://profiler.firefox.com (load the file there; it stays in the browser) or `samply load FILE`",
+        opens: "https://profiler.firefox.com (drop FILE there; it stays in the browser) or `samply load FILE`",
         lines: false,
         choices: &[],
         write: firefox::write,
@@ -116,7 +113,7 @@ pub const FORMATS: [Format; 7] = [
         name: "perfetto",
         extension: "perfetto.json",
         about: "live bytes by phase as counters, API calls and phases as slices (Chrome trace events)",
-        opens: "https://ui.perfetto.dev (open the file there; it stays in the browser) or chrome://tracing",
+        opens: "https://ui.perfetto.dev (drop FILE there; it stays in the browser) or chrome://tracing",
         lines: false,
         choices: &[],
         write: perfetto::write,
@@ -125,8 +122,7 @@ pub const FORMATS: [Format; 7] = [
         name: "torch-snapshot",
         extension: "pickle",
         about: "a PyTorch memory snapshot of all GPU memory, PyTorch's or not",
-        opens: "https://pytorch.org/memory_viz (drop the file there; it stays in the browser) or \
-                `python -m torch.cuda._memory_viz`",
+        opens: "https://pytorch.org/memory_viz (drop FILE there; it stays in the browser)",
         lines: false,
         choices: &[Choice::At],
         write: torch::write,

@@ -57,8 +57,8 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
         "lost_events": book.losses.values().sum::<u64>(),
     });
     write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[")?;
-    let mut trace = Trace { to, axes, book, pids: pids(book), any: false, stacks: HashMap::new() };
-    trace.processes()?;
+    let mut trace = Trace { to, axes, book, pids: pids(book), any: false, named: Vec::new(), stacks: HashMap::new() };
+    trace.named.resize(book.processes.len(), false);
     trace.phases()?;
     trace.counters()?;
     trace.failures()?;
@@ -82,6 +82,8 @@ struct Trace<'a, 'w, 's> {
     book: &'a Book,
     pids: Vec<u32>,
     any: bool,
+    /// Processes that were named.
+    named: Vec<bool>,
     /// Stacks as a slice shows them.
     stacks: HashMap<u32, String>,
 }
@@ -97,28 +99,33 @@ impl Trace<'_, '_, '_> {
         t.saturating_sub(self.book.header.t) as f64 / 1000.0
     }
 
-    fn processes(&mut self) -> Result<(), Error> {
-        for (number, process) in self.book.processes.iter().enumerate() {
-            let (pid, name) = (self.pids[number], super::process_name(self.axes, number));
-            self.event(&Event { name: "process_name", pid, args: json!({"name": name}), ..EVENT })?;
-            let tid = Some(PHASES_TID);
-            self.event(&Event { name: "thread_name", pid, tid, args: json!({"name": "phases"}), ..EVENT })?;
-            self.event(&Event { name: "thread_sort_index", pid, tid, args: json!({"sort_index": -1}), ..EVENT })?;
-            if let Some(died) = process.died {
-                let args = json!({"code": process.exit_code, "signal": process.exit_signal});
-                let ts = Some(self.time(died));
-                self.event(&Event { ph: "i", name: "exit", pid, tid, ts, s: Some("p"), args, ..EVENT })?;
-            }
+    /// Number of a process, which is named when it is first asked for.
+    fn process(&mut self, number: usize) -> Result<u32, Error> {
+        let pid = self.pids[number];
+        if std::mem::replace(&mut self.named[number], true) {
+            return Ok(pid);
         }
-        Ok(())
+        let name = super::process_name(self.axes, number);
+        self.event(&Event { name: "process_name", pid, args: json!({"name": name}), ..EVENT })?;
+        let tid = Some(PHASES_TID);
+        self.event(&Event { name: "thread_name", pid, tid, args: json!({"name": "phases"}), ..EVENT })?;
+        self.event(&Event { name: "thread_sort_index", pid, tid, args: json!({"sort_index": -1}), ..EVENT })?;
+        let process = &self.book.processes[number];
+        if let Some(died) = process.died {
+            let args = json!({"code": process.exit_code, "signal": process.exit_signal});
+            let ts = Some(self.time(died));
+            self.event(&Event { ph: "i", name: "exit", pid, tid, ts, s: Some("p"), args, ..EVENT })?;
+        }
+        Ok(pid)
     }
 
     fn phases(&mut self) -> Result<(), Error> {
         for span in spans::spans(self.axes) {
-            let (ts, pid) = (self.time(span.start), self.pids[span.process]);
+            let (ts, pid) = (self.time(span.start), self.process(span.process)?);
             let (dur, name) = (self.time(span.end) - ts, self.axes.label(Axis::Phase, span.phase).into_owned());
             let args = json!({"allocated_bytes": span.bytes});
-            let event = Event { ph: "X", name: &name, pid, tid: Some(PHASES_TID), ts: Some(ts), dur: Some(dur), ..EVENT };
+            let event =
+                Event { ph: "X", name: &name, pid, tid: Some(PHASES_TID), ts: Some(ts), dur: Some(dur), ..EVENT };
             self.event(&Event { cat: Some("phase"), args, ..event })?;
         }
         Ok(())
@@ -130,7 +137,7 @@ impl Trace<'_, '_, '_> {
         let mut live: BTreeMap<(usize, usize, Option<u32>), (u64, Rc<str>)> = BTreeMap::new();
         for change in changes::changes(&self.book.allocations, |_| true) {
             let row = &self.book.allocations[change.row];
-            let (pid, ts) = (self.pids[row.process], Some(self.time(change.t)));
+            let (pid, ts) = (self.process(row.process)?, Some(self.time(change.t)));
             for phase in [None, Some(self.axes.cell(Axis::Phase, row))] {
                 let (bytes, name) = live.entry((row.process, row.gpu, phase)).or_insert_with(|| {
                     let of = phase.map(|phase| format!(" {}", self.axes.label(Axis::Phase, phase)));
@@ -143,7 +150,7 @@ impl Trace<'_, '_, '_> {
         }
         for sample in &self.book.samples {
             let name = format!("{} NVML", gpus[sample.gpu]);
-            let (pid, ts) = (self.pids[sample.process], Some(self.time(sample.t)));
+            let (pid, ts) = (self.process(sample.process)?, Some(self.time(sample.t)));
             self.event(&Event { ph: "C", name: &name, pid, ts, args: json!({"bytes": sample.nvml}), ..EVENT })?;
         }
         Ok(())
@@ -159,7 +166,7 @@ impl Trace<'_, '_, '_> {
                 "phase": self.axes.failure_phase(failure),
                 "stack": failure.stack.map(|stack| self.stack(stack)),
             });
-            let (pid, ts) = (self.pids[failure.process], Some(self.time(failure.t)));
+            let (pid, ts) = (self.process(failure.process)?, Some(self.time(failure.t)));
             let name = format!("{}: {why}", failure.api);
             let tid = Some(PHASES_TID);
             self.event(&Event { ph: "i", name: &name, pid, tid, ts, s: Some("p"), args, ..EVENT })?;
@@ -183,7 +190,7 @@ impl Trace<'_, '_, '_> {
         }
         let (ts, tid) = (self.time(call.start), Some(call.tid));
         let (ts, dur) = (Some(ts), Some((self.time(call.t) - ts).max(0.0)));
-        let (pid, name, args) = (self.pids[process], &call.api, Value::Object(args));
+        let (pid, name, args) = (self.process(process)?, &call.api, Value::Object(args));
         self.event(&Event { ph: "X", name, pid, tid, ts, dur, cat: Some("api"), args, ..EVENT })
     }
 

@@ -184,9 +184,7 @@ impl<'a> Snapshot<'a, '_, '_> {
     fn failure(&mut self, book: &'a Book, failure: &Failure) -> io::Result<()> {
         self.event("oom", 0, failure.requested.unwrap_or(0), time_us(book, failure.t))?;
         self.pickle.field("device_free", failure.free.unwrap_or(0))?;
-        let frames = failure.stack.into_iter().flat_map(|stack| frames::of_stack(book, stack));
-        let steps: Vec<Step<'_>> =
-            frames.map(|frame| Step { name: frames::function(frame), frame: Some(frame) }).collect();
+        let steps = failure.stack.map(|stack| frames::boxes(book, stack)).unwrap_or_default();
         self.pickle.key("frames")?;
         self.steps(&steps, failure.process)?;
         self.pickle.end_dict()

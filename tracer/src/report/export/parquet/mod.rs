@@ -154,7 +154,7 @@ fn int(number: u64) -> i64 {
 /// What a reader finds out about the trace beside its rows (`parquet_kv_metadata` in DuckDB).
 fn about(book: &Book) -> Vec<(String, String)> {
     let header = &book.header;
-    let outcome = book.outcome.as_ref().map_or_else(|| "truncated".to_owned(), |outcome| format!("{outcome:?}"));
+    let json = |text: serde_json::Result<String>| text.unwrap_or_default();
     let facts = [
         ("schema", "vramtrace.events/1".to_owned()),
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -163,8 +163,8 @@ fn about(book: &Book) -> Vec<(String, String)> {
         ("driver", header.driver.clone().unwrap_or_default()),
         ("command", header.command.join(" ")),
         ("start_unix_ns", header.unix_ns.to_string()),
-        ("outcome", outcome),
-        ("losses", serde_json::to_string(&book.losses).unwrap_or_default()),
+        ("outcome", json(serde_json::to_string(&book.outcome))),
+        ("losses", json(serde_json::to_string(&book.losses))),
     ];
     facts.map(|(key, value)| (format!("vramtrace.{key}"), value)).to_vec()
 }

@@ -59,7 +59,9 @@ impl<'b, 'w, 's> Table<'b, 'w, 's> {
             let Some(mut column) = group.next_column().map_err(failed)? else { break };
             for rows in self.rows.chunks(BATCH) {
                 match get {
-                    Get::Int(get) | Get::Time(get) => ints(&mut column, &rows.iter().map(get).collect::<Vec<_>>(), None),
+                    Get::Int(get) | Get::Time(get) => {
+                        ints(&mut column, &rows.iter().map(get).collect::<Vec<_>>(), None)
+                    }
                     Get::Maybe(get) => {
                         let values: Vec<i64> = rows.iter().filter_map(get).collect();
                         ints(&mut column, &values, Some(&present(rows, |row| get(row).is_some())))
