@@ -76,11 +76,52 @@ fn agree(trace: &Path) {
 #[test]
 #[ignore = "needs Go and DuckDB: cargo xtask test --only readers"]
 fn every_format_holds_the_reports_bytes() {
+    recorded().iter().for_each(|trace| agree(trace));
+}
+
+/// Traces recorded on real GPUs.
+fn recorded() -> Vec<PathBuf> {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/traces");
-    let traces: Vec<PathBuf> = std::fs::read_dir(traces).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let recorded: Vec<_> = traces.iter().filter(|path| path.extension().is_some_and(|end| end == "vrt")).collect();
+    let paths = std::fs::read_dir(traces).unwrap().map(|entry| entry.unwrap().path());
+    let recorded: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "vrt")).collect();
     assert!(recorded.len() >= 2);
-    recorded.into_iter().for_each(|trace| agree(trace));
+    recorded
+}
+
+/// The document's queries, on the recorded traces. A thousand would be no different.
+#[test]
+#[ignore = "needs Go and DuckDB: cargo xtask test --only readers"]
+fn the_documents_queries_give_the_reports_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let traces = directory.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    for trace in recorded() {
+        let out = traces.join(trace.file_stem().unwrap()).with_extension("parquet");
+        vramtrace(&["export", trace.to_str().unwrap(), "--format", "parquet", "-o", out.to_str().unwrap()]);
+    }
+    let document = include_str!("../../docs/export.md");
+    let queries = document.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let answers: Vec<Value> = queries.map(|query| duckdb(query, directory.path())).collect();
+    let sum = |answer: &Value, column: &str| -> i64 {
+        answer.as_array().unwrap().iter().map(|row| row[column].as_i64().unwrap()).sum()
+    };
+    let live: i64 = recorded().iter().map(|trace| report(trace)["live"].as_i64().unwrap()).sum();
+    let [held, unusual, callers, failures] = &answers[..] else { panic!("{} queries", answers.len()) };
+    assert_eq!(sum(held, "live_bytes"), live);
+    assert_eq!(sum(unusual, "bytes"), live, "fewer than 20 rows, so all are there");
+    assert!(sum(callers, "bytes") <= live && sum(callers, "bytes") > live * 9 / 10, "ten callers hold most");
+    let oom = serde_json::json!([{"api": "cudaMalloc", "requested": 4_u64 << 40}]);
+    let failed = &failures.as_array().unwrap()[0];
+    assert_eq!(serde_json::json!([{"api": failed["api"], "requested": failed["requested"]}]), oom);
+}
+
+/// Rows of a query's answer.
+fn duckdb(query: &str, directory: &Path) -> Value {
+    let script = "import duckdb, json, sys; r = duckdb.sql(sys.argv[1]); \
+                  print(json.dumps([dict(zip(r.columns, row)) for row in r.fetchall()]))";
+    let packages = std::env::var("VRAMTRACE_READERS").expect("set by cargo xtask test");
+    let mut python = Command::new("python3");
+    json(&run(python.args(["-c", script, query]).env("PYTHONPATH", packages).current_dir(directory)))
 }
 
 /// Names that programs may have, and that no format may stumble over.

@@ -48,6 +48,15 @@ pub(crate) fn demo() -> Result<()> {
     packages(&wanted)
 }
 
+/// Installs what reads exports back.
+pub(crate) fn readers() -> Result<()> {
+    let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| why.contains("readers")).collect();
+    if !found("go") || !found("python3") {
+        packages(&wanted)?;
+    }
+    readers::fetch()
+}
+
 /// rustfmt and clippy, which a minimal rustup profile lacks.
 fn components() -> Result<()> {
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {

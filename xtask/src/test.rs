@@ -112,6 +112,7 @@ fn real(tally: &mut Tally) -> Result<()> {
 }
 
 fn readers(tally: &mut Tally) -> Result<()> {
+    setup::readers()?;
     whole("readers", tally)
 }
 

@@ -11,6 +11,7 @@ use flate2::{Compression, write::GzEncoder};
 use tracer::lifecycle::{Axes, Axis};
 use tracer::report::export::{Choice, Error, FORMATS, Format, Job, Sink};
 use tracer::report::query::Moments;
+use tracer::report::text::plain::plain;
 use tracer::report::{At, bytes, folded};
 
 use super::reading::{Reading, distinct};
@@ -98,7 +99,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let size = output::stream(&output, args.force, |to| {
         if gzip { compressed(format, &job, to) } else { format.write(&job, to) }.with_context(trace)
     })?;
-    let (shown, size) = (output.display().to_string(), bytes::human(size));
+    let (shown, size) = (plain(&output.display().to_string()), bytes::human(size));
     let opens = format.opens.replace("FILE", &shown);
     eprintln!("vramtrace: wrote {shown} ({size}), {}. Open it: {opens}", format.about);
     Ok(ExitCode::SUCCESS)

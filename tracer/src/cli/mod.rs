@@ -33,7 +33,7 @@ EXAMPLES:
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
-  The same for another tool: its file, named by format (see vramtrace export --help):
+  For speedscope, pprof, the Firefox Profiler, Perfetto, PyTorch's memory_viz or DuckDB:
       vramtrace export server.vrt --format speedscope
 
   What stands in the way of tracing on this machine?

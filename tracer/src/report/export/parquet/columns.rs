@@ -74,3 +74,20 @@ pub(super) const COLUMNS: [(&str, Get); 25] = [
     ("allocation", Get::Maybe(|row| row.allocation)),
     ("stack", Get::Stack(|row| row.stack)),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_is_documented() {
+        let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/export.md"));
+        let table: Vec<&str> = document.lines().filter(|line| line.starts_with("| `")).collect();
+        for (name, _) in &COLUMNS {
+            assert!(
+                table.iter().any(|line| line.split(" | ").next().unwrap().contains(&format!("`{name}`"))),
+                "{name}"
+            );
+        }
+    }
+}
