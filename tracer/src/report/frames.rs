@@ -9,8 +9,17 @@ use crate::trace::record::{Frame, FrameKind};
 /// Libraries between an API call and its caller: they tell nothing about who asked.
 const PLUMBING_MODULES: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-"];
 
-/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart.
-const PLUMBING_FUNCTIONS: [&str; 22] = [
+/// Libraries of `PyTorch` below its Python functions: dispatch and allocator. Where Python frames tell who asked, they are
+/// two dozen frames of detail.
+const TORCH_MODULES: [&str; 4] = ["libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so"];
+
+/// Native frames shown inside the innermost Python frame.
+const NATIVE_DETAIL: usize = 2;
+
+/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart
+/// (its own functions are named by hashes in the libraries that NVIDIA ships).
+const PLUMBING_FUNCTIONS: [&str; 23] = [
+    "libcudart_static_",
     "_PyEval_",
     "PyEval_",
     "_PyFunction_",
@@ -118,10 +127,21 @@ pub(super) fn describe(frame: &Frame) -> String {
 }
 
 /// Up to `limit` innermost frames that say who asked, innermost first: without plumbing, unless there is nothing else.
+/// Of what Python code called, only as much that its own lines still come first.
 #[must_use]
 pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<String> {
     let innermost_first = || of_stack(book, stack).rev();
-    let useful: Vec<_> = innermost_first().filter(|frame| !is_plumbing(frame)).take(limit).map(describe).collect();
+    let has_python = innermost_first().any(|frame| frame.kind == FrameKind::Python);
+    let mut native = 0;
+    let is_useful = |frame: &&Frame| {
+        if !has_python || frame.kind != FrameKind::Native {
+            return !is_plumbing(frame);
+        }
+        let useful = !is_plumbing(frame) && !TORCH_MODULES.contains(&file_name(&frame.module));
+        native += usize::from(useful);
+        useful && native <= NATIVE_DETAIL
+    };
+    let useful: Vec<_> = innermost_first().filter(is_useful).take(limit).map(describe).collect();
     if useful.is_empty() { innermost_first().take(limit).map(describe).collect() } else { useful }
 }
 
@@ -170,6 +190,33 @@ mod tests {
         assert_eq!(innermost_useful(&t.book, full, 1), ["at::empty (libtorch.so)"]);
         let plumbing = t.stack(&[("cudart::init", "app"), ("cuInit", "libcuda.so.1")]);
         assert_eq!(innermost_useful(&t.book, plumbing, 9), ["cuInit (libcuda.so.1)", "cudart::init (app)"]);
+    }
+
+    #[test]
+    fn python_lines_come_before_what_they_called() {
+        let mut t = TestBook::new();
+        let native = |function: &str, module: &str| Frame {
+            function: function.to_owned(),
+            module: module.to_owned(),
+            ..Frame::default()
+        };
+        let python = |function: &str| Frame { kind: FrameKind::Python, ..native(function, "") };
+        let frames = [
+            native("main", "python3"),
+            python("serve"),
+            python("allocate"),
+            native("THPVariable_zeros", "/lib/libtorch_python.so"),
+            native("at::zeros", "/lib/libtorch_cpu.so"),
+            native("alloc_block", "/lib/libc10_cuda.so"),
+        ];
+        let stack = t.frames(&frames);
+        assert_eq!(
+            innermost_useful(&t.book, stack, 3),
+            ["THPVariable_zeros (libtorch_python.so)", "allocate", "serve"]
+        );
+        let nccl: Vec<_> = (0..5).map(|n| native(&format!("nccl{n}"), "libnccl.so.2")).collect();
+        let stack = t.frames(&[&[python("init")], nccl.as_slice()].concat());
+        assert_eq!(innermost_useful(&t.book, stack, 9), ["nccl4 (libnccl.so.2)", "nccl3 (libnccl.so.2)", "init"]);
     }
 
     #[test]
