@@ -1,4 +1,4 @@
-//! Exports, read back by others: Python's json and pickle, Go's pprof, DuckDB (`readers/read.py`). What they sum up is what
+//! Exports, read back by others: Python's json and pickle, Go's pprof, `DuckDB` (`readers/read.py`). What they sum up is what
 //! the report says.
 
 use std::path::{Path, PathBuf};

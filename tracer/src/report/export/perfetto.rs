@@ -1,4 +1,4 @@
-//! Chrome trace events, which ui.perfetto.dev and chrome://tracing read
+//! Chrome trace events, which `ui.perfetto.dev` and `chrome://tracing` read
 //! (<https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>).
 //!
 //! Each traced process is a process; its threads show API calls, one more thread the phases; counters show live bytes on
@@ -76,6 +76,9 @@ fn pids(book: &Book) -> Vec<u32> {
     book.processes.iter().map(|process| process.pid).map(number).collect()
 }
 
+/// What a counter counts: a process, a GPU, and a phase or all.
+type Track = (usize, usize, Option<u32>);
+
 struct Trace<'a, 'w, 's> {
     to: &'w mut Sink<'s>,
     axes: &'a Axes<'a>,
@@ -134,7 +137,7 @@ impl Trace<'_, '_, '_> {
     /// Live bytes of each process on each GPU, whole and by phase, and what NVML says.
     fn counters(&mut self) -> Result<(), Error> {
         let gpus: Vec<String> = (0..self.book.gpus.len()).map(|gpu| self.axes.gpu(gpu)).collect();
-        let mut live: BTreeMap<(usize, usize, Option<u32>), (u64, Rc<str>)> = BTreeMap::new();
+        let mut live: BTreeMap<Track, (u64, Rc<str>)> = BTreeMap::new();
         for change in changes::changes(&self.book.allocations, |_| true) {
             let row = &self.book.allocations[change.row];
             let (pid, ts) = (self.process(row.process)?, Some(self.time(change.t)));

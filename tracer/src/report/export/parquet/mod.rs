@@ -1,4 +1,5 @@
-//! Apache Parquet: a table with a row for each event, for DuckDB, Polars, pandas or Spark across many traces.
+//! Apache Parquet: a table with a row for each event, for `DuckDB`, Polars, pandas or Spark across many
+//! traces.
 //!
 //! Rows stand in order of time. `sum(bytes)` over `alloc` rows is the report's `allocated_bytes`; less that over `free`
 //! rows it is `live_bytes`: memory that the driver took back when a process ended is an `exit` row, no `free`.
@@ -151,7 +152,7 @@ fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What a reader finds out about the trace beside its rows (`parquet_kv_metadata` in DuckDB).
+/// What a reader finds out about the trace beside its rows (`parquet_kv_metadata` in `DuckDB`).
 fn about(book: &Book) -> Vec<(String, String)> {
     let header = &book.header;
     let json = |text: serde_json::Result<String>| text.unwrap_or_default();

@@ -14,7 +14,7 @@ use super::{Error, Sink, about, failed, names};
 use crate::ledger::Book;
 use crate::report::frames;
 
-/// Rows of a group. DuckDB reads groups in parallel and makes them of this size itself.
+/// Rows of a group. `DuckDB` reads groups in parallel and makes them of this size itself.
 const GROUP: usize = 122_880;
 /// Rows whose values are put together at once.
 const BATCH: usize = 1024;
