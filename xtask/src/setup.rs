@@ -26,6 +26,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("python3-pip", "real CUDA runtime libraries; readers of exports"),
     ("golang-go", "readers of exports: pprof"),
     ("fuse3", "simulated driver"),
+    ("gdb", "native stacks to compare with"),
 ];
 
 /// Installs whatever is missing.

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod attach;
 mod check;
 mod completions;
+mod diff;
 mod export;
 mod flamegraph;
 mod open;
@@ -29,6 +30,9 @@ EXAMPLES:
 
   Trace a server that already runs, for a minute:
       sudo vramtrace attach --pid 4711 --until 1m -o server.vrt
+
+  It ran yesterday and dies today: what changed?
+      vramtrace diff yesterday.vrt today.vrt
 
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
@@ -55,6 +59,7 @@ enum Command {
     Run(run::Args),
     Attach(attach::Args),
     Report(report::Args),
+    Diff(diff::Args),
     Flamegraph(flamegraph::Args),
     Export(export::Args),
     Check(check::Args),
@@ -74,6 +79,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::execute(&args),
         Command::Attach(args) => attach::execute(&args),
         Command::Report(args) => report::execute(&args),
+        Command::Diff(args) => diff::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
 
 mod attribute;
@@ -29,7 +30,7 @@ pub use evidence::{Decided, Evidence};
 pub use group::Group;
 pub use label::{gpu_label, kind_name, process_label};
 pub use memory::{Printed, printed};
-pub use phase::{PHASES, root};
+pub use phase::{PHASES, order as phase_order, root};
 use rank::Ranks;
 pub use rank::{Rank, RankEvidence};
 pub use rules::{Covers, Range, Role, Rule, Rules, RulesError, Version};
@@ -189,6 +190,12 @@ impl<'b> Axes<'b> {
         self.ranks.roles.get(process).copied().unwrap_or(Role::Other)
     }
 
+    /// Processes in the order of reports: ranks first.
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.ranks.order
+    }
+
     /// Communicators across processes.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
@@ -199,6 +206,30 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn failure_phase(&self, failure: &Failure) -> &str {
         self.phase(self.attribution.of_failure(failure).map(u32::from))
+    }
+
+    /// Phase that a process was in at `t`, by the stack of what it did then and by its log lines.
+    #[must_use]
+    pub fn phase_at(&self, process: usize, t: u64, stack: Option<u32>) -> &str {
+        self.phase(self.attribution.at(process, t, stack).map(u32::from))
+    }
+
+    /// Name of a cell of [`Axis::Phase`].
+    #[must_use]
+    pub fn phase_name(&self, cell: u32) -> &str {
+        self.phase(Some(cell))
+    }
+
+    /// Phase in which a block of `PyTorch`'s allocator was asked for.
+    #[must_use]
+    pub fn block_phase(&self, process: usize, block: &Block) -> &str {
+        self.phase(self.attribution.of_block(process, block).map(u32::from))
+    }
+
+    /// Phase in which that allocator gave up.
+    #[must_use]
+    pub fn give_up_phase(&self, failure: &OutOfMemory) -> &str {
+        self.phase(self.attribution.of_give_up(failure).map(u32::from))
     }
 
     /// True when a phase is known of some memory beside contexts, which every CUDA program has.

@@ -18,7 +18,7 @@ const NATIVE_DETAIL: usize = 2;
 
 /// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart
 /// (its own functions are named by hashes in the libraries that NVIDIA ships).
-const PLUMBING_FUNCTIONS: [&str; 23] = [
+const PLUMBING_FUNCTIONS: [&str; 24] = [
     "libcudart_static_",
     "_PyEval_",
     "PyEval_",
@@ -42,6 +42,18 @@ const PLUMBING_FUNCTIONS: [&str; 23] = [
     "start_thread",
     "__clone",
     "cudart::",
+    "libcudart_static_",
+];
+
+/// Python functions that only pass control on.
+const PYTHON_PLUMBING: [&str; 7] = [
+    "Module._call_impl",
+    "Module._wrapped_call_impl",
+    "OpOverload.__call__",
+    "OpOverloadPacket.__call__",
+    "DeviceContext.__torch_function__",
+    "context_decorator.<locals>.decorate_context",
+    "_call_with_frames_removed",
 ];
 
 /// The frames of a stack, outermost first. Empty for a stack or frames that the trace does not hold.
@@ -145,6 +157,19 @@ pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<Str
     if useful.is_empty() { innermost_first().take(limit).map(describe).collect() } else { useful }
 }
 
+/// The frames of a stack that say who asked, innermost first: the Python ones where there are any, since what lies between
+/// them and the driver is `PyTorch`'s way of doing things; else the native ones without plumbing.
+pub(super) fn who_asked(book: &Book, stack: u32) -> Vec<&Frame> {
+    let innermost_first = || of_stack(book, stack).rev();
+    let is_telling =
+        |frame: &&Frame| frame.kind == FrameKind::Python && !PYTHON_PLUMBING.contains(&frame.function.as_str());
+    let python: Vec<_> = innermost_first().filter(is_telling).collect();
+    if !python.is_empty() {
+        return python;
+    }
+    innermost_first().filter(|frame| !is_plumbing(frame)).collect()
+}
+
 fn is_plumbing(frame: &Frame) -> bool {
     let module = file_name(&frame.module);
     frame.kind == FrameKind::Native
@@ -173,6 +198,20 @@ mod tests {
         assert_eq!(describe(&line), "grow (grow.cpp:7)");
         assert_eq!(describe(&Frame::default()), "[unknown]");
         assert_eq!(describe(&Frame { kind: FrameKind::Cut, ..Frame::default() }), "[stack cut here]");
+    }
+
+    #[test]
+    fn python_frames_say_who_asked_where_there_are_any() {
+        let mut t = TestBook::new();
+        let asked = |t: &TestBook, stack: u32| {
+            who_asked(&t.book, stack).into_iter().map(|frame| frame.function.clone()).collect::<Vec<_>>()
+        };
+        let python =
+            t.python_stack(&["a.py: load", "torch/nn/module.py: Module._call_impl", "a.py: forward", "libc10.so"]);
+        assert_eq!(asked(&t, python), ["forward", "load"]);
+        let native = t.stack(&[("main", "server"), ("grow", "libtorch.so"), ("cudaMalloc", "libcudart.so.12")]);
+        assert_eq!(asked(&t, native), ["grow", "main"]);
+        assert!(who_asked(&t.book, 99).is_empty());
     }
 
     #[test]

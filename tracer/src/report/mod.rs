@@ -3,6 +3,7 @@
 pub mod bytes;
 pub mod cells;
 pub mod clock;
+pub mod diff;
 pub mod export;
 pub mod failures;
 pub mod flamegraph;
@@ -16,6 +17,7 @@ pub mod query;
 pub mod summary;
 pub mod tables;
 pub mod text;
+pub mod torch;
 pub mod trust;
 
 #[cfg(test)]

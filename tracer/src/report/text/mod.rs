@@ -2,14 +2,15 @@
 
 use super::summary::Summary;
 
-mod cells;
+pub(super) mod cells;
 mod failures;
 mod head;
 mod physical;
 pub mod plain;
 mod printed;
-mod stacks;
+pub(super) mod stacks;
 pub mod table;
+mod torch;
 
 use plain::{plain, wrap};
 use table::WIDTH;
@@ -27,17 +28,17 @@ impl Style {
     }
 
     /// Title of a section.
-    fn title(self, text: &str) -> String {
+    pub(in crate::report) fn title(self, text: &str) -> String {
         self.paint("1", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures wrong, or what the run died of.
-    fn alarm(self, text: &str) -> String {
+    pub(in crate::report) fn alarm(self, text: &str) -> String {
         self.paint("1;31", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures less telling.
-    fn warning(self, text: &str) -> String {
+    pub(in crate::report) fn warning(self, text: &str) -> String {
         self.paint("33", &wrap(&plain(text), WIDTH, 2))
     }
 }
@@ -52,6 +53,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        torch::allocators(summary, style),
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
@@ -62,12 +64,12 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
 }
 
 /// A sentence on lines of its own.
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     wrap(&plain(text), WIDTH, 2) + "\n"
 }
 
 /// `1 event`, `2 events`.
-fn counted(count: u64, one: &str) -> String {
+pub(super) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
