@@ -8,7 +8,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tracer::report::export::FORMATS;
 use tracer::trace::Writer;
-use tracer::trace::record::{Alloc, Call, Footer, Frame, Header, Image, Op, Outcome, Process, Record, Rm, Stack, Step};
+use tracer::trace::record::{
+    Alloc, Block, Call, Footer, Frame, Header, Image, Op, Outcome, Process, Record, Rm, Stack, Step,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -139,44 +141,97 @@ fn hostile_names() -> Vec<String> {
     names.map(str::to_owned).into_iter().chain([long, "x".repeat(10 << 10)]).collect()
 }
 
+fn write(path: &Path, records: &[Record]) {
+    let mut writer = Writer::create(path, false).unwrap();
+    records.iter().for_each(|record| writer.record(record).unwrap());
+    writer.finish().unwrap();
+}
+
+/// The begin of a trace of process 41, with one GPU.
+fn begin(title: &str) -> Vec<Record> {
+    let header = Header { format: "vramtrace".to_owned(), major: 1, t: 1000, unix_ns: 1 << 60, ..Header::default() };
+    let exec = Step::Exec(Image { argv: vec![title.to_owned()], ..Image::default() });
+    vec![
+        Record::Header(header),
+        Record::Process(Process { t: 1000, pid: 41, step: exec }),
+        alloc(2000, "", 0, 1, 0x41, Alloc::default()),
+        alloc(2000, "", 1, 2, 0x80, Alloc { device_id: Some(0), ..Alloc::default() }),
+    ]
+}
+
+fn alloc(t: u64, api: &str, parent: u32, object: u32, class: u32, more: Alloc) -> Record {
+    let op = Op::Alloc(Alloc { client: 1, parent, object, class, file: 7, ..more });
+    let calls = if api.is_empty() { Vec::new() } else { vec![api.to_owned()] };
+    Record::Rm(Rm { t, pid: 41, tid: 41, calls, stack: Some(0), op, ..Rm::default() })
+}
+
+fn memory(t: u64, api: &str, object: u32, bytes: u64) -> Record {
+    alloc(t, api, 2, object, 0x40, Alloc { size: Some(bytes), ..Alloc::default() })
+}
+
+fn rm(t: u64, op: Op) -> Record {
+    Record::Rm(Rm { t, pid: 41, tid: 41, op, ..Rm::default() })
+}
+
+const API: &str = "cuda\"\0Malloc";
+
 fn hostile_trace(path: &Path) {
     let names = hostile_names();
-    let header = Header { format: "vramtrace".to_owned(), major: 1, t: 1000, unix_ns: 1 << 60, ..Header::default() };
-    let argv = vec!["ev\"il\u{202e}\0".to_owned()];
-    let exec = Process { t: 1000, pid: 41, step: Step::Exec(Image { argv, ..Image::default() }) };
-    let mut records = vec![Record::Header(header), Record::Process(exec)];
+    let mut records = begin("ev\"il\u{202e}\0");
     let frame = |(id, name): (usize, &String)| {
-        let (file, module) = (Some(name.clone()).filter(|_| id % 2 == 0), name.clone());
-        let function = name.clone();
+        let (function, module, file) = (name.clone(), name.clone(), Some(name.clone()).filter(|_| id % 2 == 0));
         Record::Frame(Frame { id: id as u32, function, module, file, line: Some(7), ..Frame::default() })
     };
     records.extend(names.iter().enumerate().map(frame));
     records.push(Record::Stack(Stack { id: 0, frames: (0..names.len() as u32).collect() }));
-    let alloc = |t, parent, object, class, more: Alloc| {
-        let op = Op::Alloc(Alloc { client: 1, parent, object, class, file: 7, ..more });
-        Record::Rm(Rm {
-            t,
-            pid: 41,
-            tid: 41,
-            calls: vec!["cuda\"\0Malloc".to_owned()],
-            stack: Some(0),
-            op,
-            ..Rm::default()
-        })
-    };
     records.extend([
-        alloc(2000, 0, 1, 0x41, Alloc::default()),
-        alloc(2000, 1, 2, 0x80, Alloc { device_id: Some(0), ..Alloc::default() }),
-        alloc(3000, 2, 3, 0x40, Alloc { size: Some(118 * MIB), ..Alloc::default() }),
-        alloc(4000, 2, 4, 0x40, Alloc { size: Some(2 * MIB), ..Alloc::default() }),
-        Record::Rm(Rm { t: 5000, pid: 41, tid: 41, op: Op::Free { client: 1, object: 4 }, ..Rm::default() }),
+        memory(3000, API, 3, 118 * MIB),
+        memory(4000, API, 4, 2 * MIB),
+        rm(5000, Op::Free { client: 1, object: 4 }),
     ]);
-    let api = "cuda\"\0Malloc".to_owned();
+    let api = API.to_owned();
     records.push(Record::Call(Call { t: 6000, start: 5500, pid: 41, tid: 42, api, stack: Some(0), ..Call::default() }));
     records.push(Record::Footer(Footer { t: 7000, outcome: Outcome::Exited { code: 0 }, events: 5 }));
-    let mut writer = Writer::create(path, false).unwrap();
-    records.iter().for_each(|record| writer.record(record).unwrap());
-    writer.finish().unwrap();
+    write(path, &records);
+}
+
+/// `PyTorch`'s blocks stand in its segments: one of `cudaMalloc`, and one that grows piece by piece.
+#[test]
+#[ignore = "needs Go and DuckDB: cargo xtask test --only readers"]
+fn a_snapshot_has_pytorchs_blocks() {
+    const BASE: u64 = 0x7f12_0000_0000;
+    const SEGMENT: u64 = BASE + (1 << 32);
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("torch.vrt");
+    let mut records = begin("python3");
+    let map = |t, object, base, length| rm(t, Op::Map { base, length, offset: 0, client: 1, object });
+    let mut account = 0_i64;
+    let mut block = |t, address, bytes: i64| {
+        account += bytes;
+        let (allocated, reserved) = (account as u64, 26 * MIB);
+        Record::Block(Block { t, pid: 41, tid: 41, device: 0, address, bytes, allocated, reserved, stack: None })
+    };
+    let mib = MIB as i64;
+    records.extend([
+        memory(3000, "cudaMalloc", 3, 20 * MIB),
+        map(3001, 3, SEGMENT, 20 * MIB),
+        block(3002, SEGMENT + 2 * MIB, 4 * mib),
+        block(3003, SEGMENT + 8 * MIB, 5 * mib),
+        memory(4000, "cuMemCreate", 4, 2 * MIB),
+        map(4001, 4, BASE, 2 * MIB),
+        memory(4002, "cuMemCreate", 5, 4 * MIB),
+        map(4003, 5, BASE + 2 * MIB, 4 * MIB),
+        block(4004, BASE + MIB, 3 * mib),
+        block(5000, SEGMENT + 2 * MIB, -4 * mib),
+        memory(6000, "cuCtxCreate_v4", 6, 8 * MIB),
+    ]);
+    records.push(Record::Footer(Footer { t: 7000, outcome: Outcome::Exited { code: 0 }, events: 5 }));
+    write(&trace, &records);
+    let found = read(&trace, "torch-snapshot", &directory);
+    assert_eq!((&found["live"], &found["allocated"]), (&(34 * MIB).into(), &(34 * MIB).into()));
+    // 5 and 3 MiB of blocks, and what is no segment of the allocator's is all used.
+    assert_eq!(found["used"], (5 + 3 + 8) * MIB);
+    agree(&trace);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::{fs, io};
 
 use anyhow::Context;
 use clap_complete::Shell;
@@ -42,7 +43,19 @@ pub(super) struct Man {
 
 /// Writes the pages.
 pub(super) fn manual(args: &Man, command: clap::Command) -> anyhow::Result<ExitCode> {
-    clap_mangen::generate_to(command, &args.directory)
-        .with_context(|| format!("cannot write manual pages to {}", args.directory.display()))?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    for command in shown.chain([command.clone()]) {
+        let page = clap_mangen::Man::new(command);
+        let path = args.directory.join(page.get_filename());
+        let write = || -> io::Result<()> {
+            let mut text = Vec::new();
+            page.render(&mut text)?;
+            // What stands after the options is examples, with a heading of its own.
+            fs::write(&path, String::from_utf8_lossy(&text).replace(".SH EXTRA\nEXAMPLES:\n", ".SH EXAMPLES\n"))
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -160,7 +160,8 @@ def torch_snapshot(path):
     assert all(opcode.name in MEMORY_VIZ for opcode, _, _ in pickletools.genops(data))
     snapshot = pickle.loads(data)
     names, live, allocated, phases = set(), 0, 0, collections.Counter()
-    traces, blocks = snapshot["device_traces"], collections.defaultdict(dict)
+    traces, used = snapshot["device_traces"], 0
+    segments, blocks = collections.defaultdict(list), collections.defaultdict(dict)
 
     def frames(list_of_frames):
         for frame in list_of_frames:
@@ -173,37 +174,61 @@ def torch_snapshot(path):
         for block in segment["blocks"]:
             assert block["address"] == address and block["requested_size"] <= block["size"]
             assert block["state"] in ("active_allocated", "active_pending_free", "inactive")
-            blocks[segment["device"]][address] = block["size"]
+            if block["state"] == "active_allocated":
+                blocks[segment["device"]][address] = block["size"]
+                used += block["size"]
             address += block["size"]
             frames(block["frames"])
         # _memory_viz.segsum: free and allocated bytes are the segment's.
         assert address == segment["address"] + segment["total_size"]
+        segments[segment["device"]].append((segment["address"], address))
         live += segment["total_size"]
-    ranges = sorted((s["address"], s["address"] + s["total_size"]) for s in snapshot["segments"])
-    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:])), "segments overlap"
     for device, trace in enumerate(traces):
+        here = sorted(segments[device])
+        assert all(end <= start for (_, end), (start, _) in zip(here, here[1:])), "segments overlap"
         if not trace:
+            assert not here
             continue
         # MemoryViz.js stops at categories without this one.
         assert any(event.get("category") == "unknown" for event in trace)
-        state, category = blocks[device], {}
-        for event in trace:
+        now, pieces, category = {}, {}, {}
+        for before, event in zip([None] + trace, trace):
             assert isinstance(event["time_us"], int) and event["stream"] == 0
             frames(event["frames"])
-            if event["action"] == "alloc":
-                category[event["addr"]] = event["category"]
-                allocated += event["size"]
-        for address, size in state.items():
+            action, address, size = event["action"], event["addr"], event["size"]
+            if action in ("segment_alloc", "segment_map"):
+                assert address not in pieces
+                pieces[address], category[address] = size, event["category"]
+                allocated += size
+            elif action in ("segment_free", "segment_unmap"):
+                assert pieces.pop(address) == size
+                assert not any(address < at + held and at < address + size for at, held in now.items()), "block left"
+            elif action == "alloc":
+                # The viewer looks for the segment of each block.
+                assert covered(address, size, pieces) and address not in now
+                now[address] = size
+            elif action == "free_completed":
+                assert (before["action"], before["addr"]) == ("free_requested", address)
+                assert now.pop(address) == size
+            else:
+                assert action in ("free_requested", "oom", "snapshot")
+        assert now == blocks[device], "the trace leads to the state"
+        assert sum(pieces.values()) == sum(end - start for start, end in here)
+        assert all(any(start <= at < end for start, end in here) for at in pieces)
+        for address, size in pieces.items():
             phases["unattributed" if category[address] == "unknown" else category[address]] += size
-        # The viewer goes backward from the segments, to where nothing was there.
-        for event in reversed(trace):
-            if event["action"] == "alloc":
-                assert state.pop(event["addr"]) == event["size"]
-            elif event["action"] == "free_completed":
-                assert event["addr"] not in state
-                state[event["addr"]] = event["size"]
-        assert not state
-    return {"live": live, "allocated": allocated, "phases": phases, "names": names}
+    return {"live": live, "allocated": allocated, "phases": phases, "names": names, "used": used}
+
+
+def covered(address, size, pieces):
+    """True when the pieces hold all of a block."""
+    at = address
+    while at < address + size:
+        piece = next((start + held for start, held in pieces.items() if start <= at < start + held), None)
+        if piece is None:
+            return False
+        at = piece
+    return True
 
 
 def parquet(path):

@@ -18,7 +18,6 @@ mod changes;
 mod firefox;
 mod parquet;
 mod perfetto;
-mod pickle;
 mod pprof;
 mod spans;
 mod speedscope;
