@@ -154,19 +154,19 @@ fn begin(title: &str) -> Vec<Record> {
     vec![
         Record::Header(header),
         Record::Process(Process { t: 1000, pid: 41, step: exec }),
-        alloc(2000, "", 0, 1, 0x41, Alloc::default()),
-        alloc(2000, "", 1, 2, 0x80, Alloc { device_id: Some(0), ..Alloc::default() }),
+        alloc(2000, "", 0, 1, 0x41, &Alloc::default()),
+        alloc(2000, "", 1, 2, 0x80, &Alloc { device_id: Some(0), ..Alloc::default() }),
     ]
 }
 
-fn alloc(t: u64, api: &str, parent: u32, object: u32, class: u32, more: Alloc) -> Record {
-    let op = Op::Alloc(Alloc { client: 1, parent, object, class, file: 7, ..more });
+fn alloc(t: u64, api: &str, parent: u32, object: u32, class: u32, more: &Alloc) -> Record {
+    let op = Op::Alloc(Alloc { client: 1, parent, object, class, file: 7, ..more.clone() });
     let calls = if api.is_empty() { Vec::new() } else { vec![api.to_owned()] };
     Record::Rm(Rm { t, pid: 41, tid: 41, calls, stack: Some(0), op, ..Rm::default() })
 }
 
 fn memory(t: u64, api: &str, object: u32, bytes: u64) -> Record {
-    alloc(t, api, 2, object, 0x40, Alloc { size: Some(bytes), ..Alloc::default() })
+    alloc(t, api, 2, object, 0x40, &Alloc { size: Some(bytes), ..Alloc::default() })
 }
 
 fn rm(t: u64, op: Op) -> Record {
@@ -231,6 +231,9 @@ fn a_snapshot_has_pytorchs_blocks() {
     assert_eq!((&found["live"], &found["allocated"]), (&(34 * MIB).into(), &(34 * MIB).into()));
     // 5 and 3 MiB of blocks, and what is no segment of the allocator's is all used.
     assert_eq!(found["used"], (5 + 3 + 8) * MIB);
+    for format in ["perfetto", "parquet"] {
+        assert_eq!(read(&trace, format, &directory)["blocks"], 8 * MIB, "{format}");
+    }
     agree(&trace);
 }
 

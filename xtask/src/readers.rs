@@ -1,4 +1,4 @@
-//! Programs of others that read exports back in tests: Go's pprof from Debian (see `setup`), DuckDB from PyPI under
+//! Programs of others that read exports back in tests: Go's pprof from Debian (see `setup`), `DuckDB` from `PyPI` under
 //! `target/readers`.
 
 use std::{path::PathBuf, process::Command};

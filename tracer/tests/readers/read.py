@@ -135,18 +135,20 @@ def perfetto(path):
             ends[event["pid"]] = event["ts"]
         elif event["ph"] == "C":
             counters[event["pid"], event["name"]].append((event["ts"], event["args"]["bytes"]))
-    allocated, by_rank, phases = 0, collections.Counter(), collections.Counter()
+    allocated, used, by_rank, phases = 0, 0, collections.Counter(), collections.Counter()
     for (pid, name), values in counters.items():
-        _, kind, phase = re.match(r"^(.+?) (live|NVML)(?: (.+))?$", name).groups()
+        _, kind, phase = re.match(r"^(.+?) (live|NVML|PyTorch blocks)(?: (.+))?$", name).groups()
         assert [t for t, _ in values] == sorted(t for t, _ in values)
         before = [value for t, value in values if t < ends.get(pid, float("inf"))]
         if kind == "live" and phase:
             phases[phase] += before[-1] if before else 0
+        elif kind == "PyTorch blocks":
+            used += before[-1]
         elif kind == "live":
             by_rank[ranks[pid]] += before[-1] if before else 0
             steps = zip([0] + [value for _, value in values], [value for _, value in values])
             allocated += sum(max(new - old, 0) for old, new in steps)
-    return {"live": by_rank.total(), "allocated": allocated, "phases": phases, "ranks": by_rank, "names": names}
+    return {"live": by_rank.total(), "allocated": allocated, "phases": phases, "ranks": by_rank, "names": names, "blocks": used}
 
 
 # What the reader on pytorch.org/memory_viz knows (torch/utils/viz/MemoryViz.js, `unpickle`).
@@ -250,6 +252,8 @@ def parquet(path):
         "allocated": int(one("SELECT coalesce(sum(bytes), 0) FROM read_parquet(?) WHERE event = 'alloc'")),
         "phases": counts("phase"),
         "ranks": ranks,
+        "blocks": int(one("""SELECT coalesce(sum(CASE event WHEN 'block' THEN bytes ELSE -bytes END), 0)
+                             FROM read_parquet(?) WHERE event IN ('block', 'block_free')""")),
         "names": {name for (name,) in names} | set(ranks),
     }
 

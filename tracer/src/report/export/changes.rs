@@ -1,6 +1,7 @@
 //! Births and deaths of memory in order of time.
 
 use crate::ledger::Allocation;
+use crate::ledger::torch::Block;
 
 /// A piece of memory came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,17 @@ impl Iterator for Changes<'_> {
         self.ends_at_once = allocation.died.filter(|(t, _)| *t <= allocation.born).map(|_| row);
         change(row, allocation.born, true)
     }
+}
+
+/// Blocks of `PyTorch`'s allocators as they are handed out (true) and taken back, by number and in order of time, what is
+/// taken back first.
+pub(super) fn block_changes(blocks: &[Block]) -> Vec<(u64, bool, u32)> {
+    let numbered = || blocks.iter().zip(0_u32..);
+    let births = numbered().map(|(block, number)| (block.born, true, number));
+    let deaths = numbered().filter_map(|(block, number)| Some((block.died?, false, number)));
+    let mut changes: Vec<_> = births.chain(deaths).collect();
+    changes.sort_unstable();
+    changes
 }
 
 #[cfg(test)]

@@ -151,6 +151,18 @@ impl Trace<'_, '_, '_> {
                 self.event(&Event { ph: "C", name: &name, pid, ts, args, ..EVENT })?;
             }
         }
+        // What PyTorch's allocator has handed out of what it holds.
+        let mut handed_out = vec![0_u64; self.book.torch.devices.len()];
+        for (t, born, number) in changes::block_changes(&self.book.torch.blocks) {
+            let block = &self.book.torch.blocks[number as usize];
+            let Some(device) = self.book.torch.devices.get(block.device as usize) else { continue };
+            let bytes = &mut handed_out[block.device as usize];
+            *bytes = if born { bytes.saturating_add(block.bytes) } else { bytes.saturating_sub(block.bytes) };
+            let args = json!({"bytes": *bytes});
+            let name = device.gpu.map_or_else(|| format!("cuda:{}", device.ordinal), |gpu| gpus[gpu].clone());
+            let (pid, ts, name) = (self.process(device.process)?, Some(self.time(t)), name + " PyTorch blocks");
+            self.event(&Event { ph: "C", name: &name, pid, ts, args, ..EVENT })?;
+        }
         for sample in &self.book.samples {
             let name = format!("{} NVML", gpus[sample.gpu]);
             let (pid, ts) = (self.process(sample.process)?, Some(self.time(sample.t)));

@@ -4,7 +4,7 @@
 //! Rows stand in order of time. `sum(bytes)` over `alloc` rows is the report's `allocated_bytes`; less that over `free`
 //! rows it is `live_bytes`: memory that the driver took back when a process ended is an `exit` row, no `free`.
 
-use std::{io, iter::Peekable, slice};
+use std::{io, iter::Peekable, slice, vec};
 
 use super::changes::{self, Change};
 use super::{Error, Job, Sink, calls};
@@ -28,6 +28,7 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
         changes: changes::changes(&book.allocations, |_| true).peekable(),
         samples: book.samples.iter().peekable(),
         failures: book.failures.iter().peekable(),
+        blocks: changes::block_changes(&book.torch.blocks).into_iter().peekable(),
         live: vec![0; book.processes.len() * book.gpus.len()],
     };
     let mut table = Table::new(book, to)?;
@@ -50,6 +51,7 @@ struct Events<'a> {
     changes: Peekable<changes::Changes<'a>>,
     samples: Peekable<slice::Iter<'a, Sample>>,
     failures: Peekable<slice::Iter<'a, Failure>>,
+    blocks: Peekable<vec::IntoIter<(u64, bool, u32)>>,
     /// Live bytes of each process on each GPU.
     live: Vec<u64>,
 }
@@ -60,9 +62,12 @@ impl Events<'_> {
         let change = self.changes.peek().map(|change| change.t);
         let sample = self.samples.peek().map(|sample| sample.t);
         let failure = self.failures.peek().map(|failure| failure.t);
-        let first = [change, sample, failure].into_iter().flatten().min().filter(|first| *first <= t)?;
+        let block = self.blocks.peek().map(|(block, ..)| *block);
+        let first = [change, block, sample, failure].into_iter().flatten().min().filter(|first| *first <= t)?;
         if change == Some(first) {
             self.changes.next().map(|change| self.memory(change))
+        } else if block == Some(first) {
+            self.blocks.next().map(|(t, born, number)| self.block(t, born, number as usize))
         } else if sample == Some(first) {
             self.samples.next().map(|sample| self.sample(sample))
         } else {
@@ -107,6 +112,24 @@ impl Events<'_> {
         row.allocation = Some(change.row as i64);
         if change.born {
             (row.tid, row.stack) = (Some(i64::from(memory.tid)), memory.stack);
+        }
+        row
+    }
+
+    /// `PyTorch`'s allocator handed a block out or took it back.
+    fn block(&mut self, t: u64, born: bool, number: usize) -> Row {
+        let (axes, torch) = (self.axes, &self.axes.book().torch);
+        let block = &torch.blocks[number];
+        let device = &torch.devices[block.device as usize];
+        let mut row = self.row(if born { "block" } else { "block_free" }, t, device.process);
+        if let Some(gpu) = device.gpu {
+            self.names.gpu(&mut row, gpu);
+        }
+        row.phase = self.names.text(axes.block_phase(device.process, block));
+        (row.bytes, row.address) = (Some(int(block.bytes)), Some(int(block.address)));
+        row.allocation = Some(number as i64);
+        if born {
+            (row.tid, row.stack) = (Some(i64::from(block.tid)), block.stack);
         }
         row
     }
