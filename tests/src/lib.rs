@@ -7,4 +7,5 @@ pub mod rawlog;
 pub mod servers;
 pub mod shims;
 pub mod sim;
+pub mod sim_server;
 pub mod truth;

@@ -29,6 +29,16 @@ const PRODUCTS: &[Product] = &[
         flags: &["-shared", "-fvisibility=hidden", "-l:libc10.so", "-l:libcudart.so.12"],
     },
     Product {
+        name: "libtorch_cuda.so",
+        sources: &["cuda/torch_cuda"],
+        flags: &["-shared", "-fvisibility=hidden", "-l:libcudart.so.12"],
+    },
+    Product {
+        name: "libcublas.so.12",
+        sources: &["cuda/cublas", "cuda/runtime"],
+        flags: &["-shared", "-fvisibility=hidden", "-DSTATIC_RUNTIME"],
+    },
+    Product {
         name: "libnccl.so.2",
         sources: &["cuda/nccl", "cuda/runtime"],
         flags: &["-shared", "-fvisibility=hidden", "-DSTATIC_RUNTIME"],
@@ -47,6 +57,12 @@ const PRODUCTS: &[Product] = &[
     },
     Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
     Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
+    Product { name: "bench", sources: &["actors/bench"], flags: &["-l:libc10.so"] },
+    Product {
+        name: "libbench.so",
+        sources: &["actors/bench"],
+        flags: &["-shared", "-fvisibility=hidden", "-l:libc10.so"],
+    },
     Product { name: "smi", sources: &["cuda/smi"], flags: &["-l:libnvidia-ml.so.1"] },
 ];
 

@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod cells;
 pub mod clock;
 pub mod diff;
+mod ends;
 pub mod export;
 pub mod failures;
 pub mod flamegraph;
