@@ -10,7 +10,7 @@ use super::cells::{self, Sum};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
-use super::printed::{self, PrintedMemory};
+use super::printed::{self, MemoryReadings, PrintedMemory};
 use super::query::{self, Moments, Query};
 use super::tables::{self, Cell, StackRow};
 use super::trust::{self, Outcome, Probes};
@@ -74,6 +74,8 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// Free memory as the server printed it, beside its own readings.
     pub printed_memory: Vec<PrintedMemory>,
+    /// Its readings, by process and place in its code.
+    pub memory_readings: Vec<MemoryReadings>,
     /// How the server sized its KV cache. Always empty: no rule reads it yet.
     pub kv_budget: Vec<()>,
 }
@@ -181,6 +183,7 @@ impl Summary {
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
+            memory_readings: printed::readings(axes),
             kv_budget: Vec::new(),
         })
     }
