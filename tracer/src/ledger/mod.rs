@@ -14,6 +14,7 @@ mod fallback;
 mod gpus;
 mod kind;
 mod memory;
+mod merge;
 pub mod model;
 mod objects;
 mod processes;
@@ -29,7 +30,7 @@ mod witness;
 use std::collections::HashSet;
 
 pub use model::{
-    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading,
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
     Sample, Stranger,
 };
 pub use query::{At, Peak, Timeline, Totals};
@@ -295,7 +296,8 @@ impl Ledger {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, .. } = self;
-        let segments = rows.gpu.iter().map(|row| row.segment.map(|device| (device, row.capture))).collect();
+        let segments =
+            rows.gpu.iter().map(|row| row.segment.map(|(device, address)| (device, address, row.capture))).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
@@ -311,6 +313,7 @@ impl Ledger {
             let only = used.get(&process).copied().flatten();
             place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))
         });
+        book.notices.extend(book.torch.lost_devices(&processes.list));
         book.failures = self.failures.finish(&nvml, |failed, process| {
             let only = used.get(&process).copied().flatten();
             let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;
