@@ -9,6 +9,7 @@ mod attach;
 mod check;
 mod export;
 mod flamegraph;
+mod html;
 mod open;
 mod options;
 mod output;
@@ -52,6 +53,7 @@ enum Command {
     Attach(attach::Args),
     Report(report::Args),
     Flamegraph(flamegraph::Args),
+    Html(html::Args),
     Export(export::Args),
     Check(check::Args),
 }
@@ -67,6 +69,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Attach(args) => attach::execute(&args),
         Command::Report(args) => report::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
+        Command::Html(args) => html::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
     };

@@ -84,7 +84,8 @@ pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<Str
     if useful.is_empty() { innermost_first().take(limit).map(describe).collect() } else { useful }
 }
 
-fn is_plumbing(frame: &Frame) -> bool {
+/// True for a frame that only passes control on.
+pub(super) fn is_plumbing(frame: &Frame) -> bool {
     let module = file_name(&frame.module);
     frame.kind == FrameKind::Native
         && (PLUMBING_MODULES.iter().any(|prefix| module.starts_with(prefix))
