@@ -1,9 +1,11 @@
 //! The simulated CUDA stack and what the live tests share.
 
+pub mod browser;
 pub mod driver;
 pub mod live;
 pub mod pythons;
 pub mod rawlog;
 pub mod shims;
 pub mod sim;
+pub mod synthetic;
 pub mod truth;

@@ -104,7 +104,7 @@ function heat(axis, value) {
     { class: "scroll", tabindex: 0, role: "group", "aria-label": `Bytes by ${axis} and rank` },
     el(
       "table",
-      { class: "heat", id: "heat" },
+      { class: columns.length > 6 ? "heat wide" : "heat", id: "heat" },
       el("caption", {}, `Bytes ${what}, by ${axis} and rank. The darker, the more.`),
       heatHead(axis),
       el("tbody", {}, [...groups].flatMap(([top, parts]) => heatRows(top, parts, tops, rows, most))),

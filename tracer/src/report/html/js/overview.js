@@ -35,7 +35,9 @@ function lede() {
   const shares = [...totals(by).entries()].sort((a, b) => b[1] - a[1]);
   const named = shares.slice(0, 4).filter(([, held]) => held > 0);
   const rest = total - named.reduce((sum, [, held]) => sum + held, 0);
-  const who = holders.length === 1 ? [name(holders[0].process.rank), " holds "] : [`${holders.length} processes on GPUs hold `];
+  const gpus = new Set(holders.map(({ device }) => device.label)).size;
+  const many = new Set(holders.map(({ process }) => process)).size;
+  const who = many === 1 ? [name(holders[0].process.rank), " held "] : [`${many} processes held `];
   const part = ([label, held], n) => [n ? ", " : "", el("span", { class: "part" }, swatch(label), el("b", {}, label), ` ${human(held)} (${percent(held, total)})`)];
   const when = moment[0].toUpperCase() + moment.slice(1);
   return el(
@@ -44,7 +46,7 @@ function lede() {
     `${when}, `,
     who,
     el("b", {}, bytes(total)),
-    ": ",
+    ` on ${gpus === 1 ? holders[0].device.label : counted(gpus, "GPU")}: `,
     named.map(part),
     rest > 0 && `, the rest ${human(rest)}`,
     ".",

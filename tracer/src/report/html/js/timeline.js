@@ -151,5 +151,5 @@ function heldTable() {
   const rows = used.map((layer) => [[swatch(timeline.layers[layer]), timeline.layers[layer]], ...maps.map((map) => figure(map.get(layer)))]);
   rows.push(["All", ...tracks.map((track) => figure(track.total[pointAt(track, view.at)]))]);
   const bucketed = tracks.some((track) => !track.exact);
-  return table(`Held ${duration(view.at)} after tracing began${bucketed ? ", at the highest moment of the bucket" : ""}`, heads, rows, { class: "compact" });
+  return table(`Held ${duration(view.at)} after tracing began${bucketed ? ", at the highest moment of the bucket" : ""}`, heads, rows, { class: tracks.length > 6 ? "compact wide" : "compact" });
 }

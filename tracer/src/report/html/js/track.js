@@ -145,11 +145,18 @@ function lowLine(found, track, y, width) {
 /** NVML's figures, readings and failures. */
 function marks(track, view, x, y, height) {
   const within = ([t]) => t >= view.from && t <= view.to;
-  const list = track.nvml.shown.filter(within).map(([t, nvml, live, quiet]) => {
-    const off = quiet === 1 && nvml !== live;
+  const samples = track.nvml.shown.filter(within);
+  // Circles that would touch become a line; those that differ from the ledger stay.
+  const dense = samples.length > 1 && (x(view.to) - x(view.from)) / samples.length < 9;
+  const off = ([, nvml, live, quiet]) => quiet === 1 && nvml !== live;
+  const circle = ([t, nvml, live, quiet]) => {
     const tip = `NVML ${human(nvml)}, ledger ${human(live)}${quiet ? "" : " (calls in flight)"}`;
-    return svg("circle", { class: off ? "nvml off" : "nvml", cx: x(t).toFixed(1), cy: y(nvml).toFixed(1), r: 2 }, svg("title", {}, tip));
-  });
+    const shape = { class: off([t, nvml, live, quiet]) ? "nvml off" : "nvml", cx: x(t).toFixed(1), cy: y(nvml).toFixed(1), r: 2.2 };
+    return svg("circle", shape, svg("title", {}, tip));
+  };
+  const list = [];
+  if (dense) list.push(svg("path", { class: "nvml-line", d: "M" + samples.map(([t, nvml]) => `${x(t).toFixed(1)} ${y(nvml).toFixed(1)}`).join("L") }));
+  list.push(...samples.filter((sample) => !dense || off(sample)).map(circle));
   for (const [t, free, total] of track.free.shown.filter(within)) {
     const used = total === null ? null : total - free, cx = x(t), cy = used === null ? TOP + 4 : y(used);
     const path = `M${cx} ${cy - 4}l4 4l-4 4l-4 -4z`;
