@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod attach;
 mod check;
+mod diff;
 mod export;
 mod flamegraph;
 mod html;
@@ -30,6 +31,9 @@ EXAMPLES:
   Trace a server that already runs, for a minute:
       sudo vramtrace attach --pid 4711 --until 1m -o server.vrt
 
+  It ran yesterday and dies today: what changed?
+      vramtrace diff yesterday.vrt today.vrt
+
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
@@ -52,6 +56,7 @@ enum Command {
     Run(run::Args),
     Attach(attach::Args),
     Report(report::Args),
+    Diff(diff::Args),
     Flamegraph(flamegraph::Args),
     Html(html::Args),
     Export(export::Args),
@@ -68,6 +73,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(args) => run::execute(&args),
         Command::Attach(args) => attach::execute(&args),
         Command::Report(args) => report::execute(&args),
+        Command::Diff(args) => diff::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Html(args) => html::execute(&args),
         Command::Export(args) => export::execute(&args),

@@ -1,16 +1,23 @@
 //! Writing what a command made: to standard output or to a new file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use tracer::report::text::Style;
 
 /// Writes `content` to standard output.
 pub(super) fn to_stdout(content: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(content).and_then(|()| stdout.flush()).context("cannot write to standard output")
+}
+
+/// Colours on a terminal, unless `NO_COLOR` (<https://no-color.org>) is set to anything.
+pub(super) fn style() -> Style {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Style { color: io::stdout().is_terminal() && !refused }
 }
 
 /// True when the reader of a pipe went away.

@@ -1,13 +1,12 @@
 //! `vramtrace report`.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
 use tracer::lifecycle::{Axes, Axis};
-use tracer::report::text::{self, Style};
+use tracer::report::text;
 use tracer::report::{At, Query, Summary, json};
 
 use super::reading::{Reading, distinct};
@@ -65,7 +64,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
         };
         let summary = Summary::of(&axes, &query).with_context(|| path.display().to_string())?;
         let text = match args.format {
-            Format::Text => text::render(&summary, &path.to_string_lossy(), style()),
+            Format::Text => text::render(&summary, &path.to_string_lossy(), output::style()),
             Format::Json => json::render(&summary),
         };
         if n > 0 && args.format == Format::Text {
@@ -74,10 +73,4 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
         output::to_stdout(text.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Colours on a terminal, unless `NO_COLOR` (<https://no-color.org>) is set to anything.
-fn style() -> Style {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Style { color: std::io::stdout().is_terminal() && !refused }
 }

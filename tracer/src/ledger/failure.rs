@@ -127,8 +127,9 @@ impl Failures {
     fn add(&mut self, process: usize, p: Pending) {
         let Pending { t, api, refused, place, result, status, stack, out_of_memory, .. } = p;
         let requested = p.requested.or(refused);
-        let (free, gpu) = (None, None);
-        let failure = Failure { t, process, api, result, status, requested, refused, free, gpu, stack, out_of_memory };
+        let (free, free_at, gpu) = (None, None, None);
+        let failure =
+            Failure { t, process, api, result, status, requested, refused, free, free_at, gpu, stack, out_of_memory };
         let reading = self.readings.get(&process).copied();
         self.drafts.push(Draft { failure, place, reading });
     }
@@ -157,7 +158,7 @@ impl Failures {
                 let gpu = locate(place, failure.process);
                 let sampled = gpu.as_ref().and_then(|(_, uuid)| nearest(nvml, uuid, failure.t));
                 let near = [sampled, reading].into_iter().flatten().min_by_key(|(t, _)| t.abs_diff(failure.t));
-                failure.free = near.map(|(_, free)| free);
+                (failure.free_at, failure.free) = near.unzip();
                 failure.gpu = gpu.map(|(index, _)| index);
                 failure
             })

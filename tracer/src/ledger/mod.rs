@@ -20,13 +20,15 @@ pub mod query;
 mod requests;
 mod rows;
 mod samples;
+mod strangers;
 mod witness;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 pub use model::{
-    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading,
+    Sample, Stranger,
 };
 pub use query::{At, Peak, Timeline, Totals};
 
@@ -286,6 +288,7 @@ impl Ledger {
         let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
         book.samples =
             samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
+        book.strangers = strangers::find(&nvml, &processes, by_uuid);
         book.allocations.sort_by_key(|a| a.born);
         let used = used(&book.allocations);
         book.failures = self.failures.finish(&nvml, |failed, process| {

@@ -26,6 +26,8 @@ pub struct Book {
     pub failures: Vec<Failure>,
     /// NVML samples with the ledger's value beside them.
     pub samples: Vec<Sample>,
+    /// Processes that are not traced and have memory on one of `gpus`, by NVML.
+    pub strangers: Vec<Stranger>,
     /// Stacks: frame numbers, outermost first.
     pub stacks: Vec<Vec<u32>>,
     /// Frames.
@@ -254,6 +256,8 @@ pub struct Failure {
     pub refused: Option<u64>,
     /// Free bytes on that GPU: NVML's sample nearest in time, or the target's own reading.
     pub free: Option<u64>,
+    /// When that was read.
+    pub free_at: Option<u64>,
     /// Index into [`Book::gpus`], if known.
     pub gpu: Option<usize>,
     /// Stack number.
@@ -277,4 +281,19 @@ pub struct Sample {
     pub live: u64,
     /// No allocation or free was in flight around the query.
     pub quiet: bool,
+}
+
+/// A process that is not traced, on one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// Index into [`Book::gpus`].
+    pub gpu: usize,
+    /// Process id, initial PID namespace.
+    pub pid: u32,
+    /// When NVML first listed it.
+    pub first: u64,
+    /// When it last did.
+    pub last: u64,
+    /// Most bytes that it was listed with; `None` where NVML never said.
+    pub bytes: Option<u64>,
 }

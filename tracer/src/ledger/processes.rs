@@ -26,6 +26,11 @@ impl Processes {
         if lived(&self.list[newest]) { Some(newest) } else { self.list.iter().position(lived) }
     }
 
+    /// True for a pid that a traced process had at any time.
+    pub(super) fn had(&self, pid: u32) -> bool {
+        self.newest.contains_key(&pid)
+    }
+
     fn add(&mut self, pid: u32, t: u64) -> usize {
         self.list.push(ProcessInfo { pid, born: t, ..ProcessInfo::default() });
         self.newest.insert(pid, self.list.len() - 1);

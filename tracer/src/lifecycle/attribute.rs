@@ -131,6 +131,11 @@ impl<'b> Attribution<'b> {
         self.phase(&Case { process, tid: None, t, stack, calls: &calls, kind: None }).map(|verdict| verdict.cell)
     }
 
+    /// Phase that a process was in at `t`.
+    pub(super) fn at(&self, process: usize, t: u64, stack: Option<u32>) -> Option<u16> {
+        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None }).map(|verdict| verdict.cell)
+    }
+
     /// Role that a stack tells.
     pub(super) fn role(&self, stack: Option<u32>) -> Option<Verdict<Role>> {
         let rule = self.stacks.of(stack).role?;

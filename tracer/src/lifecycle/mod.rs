@@ -128,7 +128,7 @@ impl<'b> Axes<'b> {
                 let unattributed = self.rules.phases().len() as u32;
                 self.mark(row).phase.map_or(unattributed, |verdict| u32::from(verdict.cell))
             }
-            Axis::Rank => self.ranks.place.get(row.process).copied().unwrap_or(u32::MAX),
+            Axis::Rank => self.place(row.process),
             Axis::Role => self.mark(row).role.map_or(self.role(row.process), |verdict| verdict.cell) as u32,
             Axis::Process => row.process as u32,
             Axis::Kind => row.kind as u32,
@@ -183,10 +183,22 @@ impl<'b> Axes<'b> {
         &self.ranks.ranks
     }
 
+    /// Where a process stands in the order of reports.
+    #[must_use]
+    pub fn place(&self, process: usize) -> u32 {
+        self.ranks.place.get(process).copied().unwrap_or(u32::MAX)
+    }
+
     /// Role of a process: that of its memory whose stack tells no other.
     #[must_use]
     pub fn role(&self, process: usize) -> Role {
         self.ranks.roles.get(process).copied().unwrap_or(Role::Other)
+    }
+
+    /// Processes in the order of reports: ranks first.
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.ranks.order
     }
 
     /// Communicators across processes.
@@ -199,6 +211,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn failure_phase(&self, failure: &Failure) -> &str {
         self.phase(self.attribution.of_failure(failure).map(u32::from))
+    }
+
+    /// Phase that a process was in at `t`, by the stack of what it did then and by its log lines.
+    #[must_use]
+    pub fn phase_at(&self, process: usize, t: u64, stack: Option<u32>) -> &str {
+        self.phase(self.attribution.at(process, t, stack).map(u32::from))
     }
 
     /// True when a phase is known of some memory beside contexts, which every CUDA program has.

@@ -33,6 +33,12 @@ pub fn difference(a: u64, b: u64) -> String {
     }
 }
 
+/// A difference with its sign: `+2.0 MiB`, `-1.50 GiB`, `0 B`.
+#[must_use]
+pub fn signed(delta: i64) -> String {
+    if delta < 0 { difference(0, delta.unsigned_abs()) } else { difference(delta.unsigned_abs(), 0) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +71,7 @@ mod tests {
         assert_eq!(difference(0, 512), "-512 B");
         assert_eq!(difference(7, 7), "0 B");
         assert_eq!(difference(0, u64::MAX), "-16.00 EiB");
+        assert_eq!([signed(2 << 20), signed(0), signed(i64::MIN)], ["+2.0 MiB", "0 B", "-8.00 EiB"]);
     }
 
     proptest! {

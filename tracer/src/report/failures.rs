@@ -34,8 +34,11 @@ pub struct Failed {
     pub requested_bytes: Option<u64>,
     /// Bytes that the driver refused: a pool asks for more than the call that made it grow.
     pub refused_bytes: Option<u64>,
-    /// Bytes free on the GPU at the last of them.
+    /// Bytes free on the GPU at the last of them: as last measured (NVML, or the process's own reading), less what traced
+    /// processes took since.
     pub free_bytes: Option<u64>,
+    /// True when nothing was measured: the GPU's memory less what traced processes held, at most.
+    pub free_is_bound: bool,
     /// Lifecycle phase.
     pub phase: String,
     /// GPU's NVML index.
@@ -101,9 +104,33 @@ pub(super) fn failures(axes: &Axes<'_>) -> Vec<Failed> {
         if let Some(gpu) = failure.gpu {
             let (held, holders) = holders(axes, gpu, failure.t);
             (group.held_bytes, group.holders) = (Some(held), Some(holders));
+            if let Some(free) = free(book, failure) {
+                (group.free_bytes, group.free_is_bound) = (Some(free.bytes), free.is_bound);
+            }
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Free memory of a GPU when a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Free {
+    pub(super) bytes: u64,
+    /// Others may have held some of it.
+    pub(super) is_bound: bool,
+}
+
+/// What was free on the GPU of a failure at its moment.
+pub(super) fn free(book: &Book, failure: &Failure) -> Option<Free> {
+    let gpu = failure.gpu?;
+    let held = |t| i128::from(book.live_at(t, |row| row.gpu == gpu));
+    let left = |before: u64, taken: i128| u64::try_from((i128::from(before) - taken).max(0)).unwrap_or(u64::MAX);
+    if let (Some(measured), Some(at)) = (failure.free, failure.free_at) {
+        return Some(Free { bytes: left(measured, held(failure.t) - held(at)), is_bound: false });
+    }
+    let uuid = &book.gpus.get(gpu)?.uuid;
+    let total = book.header.gpus.iter().find(|known| known.uuid == *uuid)?.total_bytes;
+    (total > 0).then(|| Free { bytes: left(total, held(failure.t)), is_bound: true })
 }
 
 fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
@@ -118,6 +145,7 @@ fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
         requested_bytes: failure.requested,
         refused_bytes: failure.refused,
         free_bytes: failure.free,
+        free_is_bound: false,
         phase: axes.failure_phase(failure).to_owned(),
         device: failure.gpu.and_then(|gpu| book.gpus.get(gpu)).and_then(|gpu| gpu.index),
         gpu: failure.gpu.map(|gpu| axes.gpu(gpu)),
@@ -202,6 +230,29 @@ mod tests {
             failures[0].holders.as_ref().unwrap().iter().map(|h| (h.rank.as_str(), h.live_bytes)).collect();
         assert_eq!(holders, [("2 b", 400), ("1 a", 300)]);
         assert_eq!(failures[0].held_bytes, Some(700));
+    }
+
+    #[test]
+    fn what_was_free_is_what_was_measured_less_what_was_taken_since() {
+        let mut t = TestBook::new();
+        let (process, other, gpu) = (t.process(1, "a"), t.process(2, "b"), t.gpu(0));
+        t.fail(process, gpu, 5 << 30);
+        let failure = t.book.failures.last_mut().unwrap();
+        (failure.free_at, failure.t) = (Some(failure.t), failure.t + 100);
+        t.allocate(other, gpu, 300 << 20);
+        let freed = t.allocate(process, gpu, 1 << 20);
+        t.free(freed);
+        let free = |t: &TestBook| {
+            let failed = failures(&Axes::new(&t.book)).remove(0);
+            (failed.free_bytes, failed.free_is_bound)
+        };
+        assert_eq!(free(&t), (Some(724 << 20), false));
+        // Never measured: the GPU has 80 GiB.
+        let failure = t.book.failures.last_mut().unwrap();
+        (failure.free, failure.free_at) = (None, None);
+        assert_eq!(free(&t), (Some((80 << 30) - (300 << 20)), true));
+        t.book.header.gpus.clear();
+        assert_eq!(free(&t), (None, false));
     }
 
     #[test]

@@ -67,9 +67,10 @@ mod tests {
             let summary = Summary::new(&book, &Query::default()).unwrap();
             let total = summary.total.live_bytes;
             prop_assert_eq!(summary.cells.iter().map(|c| c.bytes.live_bytes).sum::<u64>(), total);
-            // A GPU's figure is of one moment; the total may be of another in each process.
+            // A GPU's figure is of one moment; the total may be of another in each process. What a process that is looked at
+            // later frees before that is in the one and not in the other.
             let on_gpus = summary.gpus.iter().map(|g| g.bytes.live_bytes).sum::<u64>();
-            prop_assert!(on_gpus == total || !summary.one_moment, "{on_gpus} of {total}");
+            prop_assert!(on_gpus >= total || !summary.one_moment, "{on_gpus} of {total}");
             for gpu in &summary.gpus {
                 let at = book.header.t + gpu.at_ns;
                 let index = book.gpus.iter().position(|g| g.uuid == gpu.uuid).unwrap();

@@ -3,6 +3,9 @@
 pub mod bytes;
 pub mod cells;
 pub mod clock;
+pub mod diff;
+pub mod errors;
+pub mod explain;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;

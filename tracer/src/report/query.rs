@@ -131,6 +131,18 @@ impl Moments {
         })
     }
 
+    /// A moment of its own for each process, by its number in the book.
+    #[must_use]
+    pub fn of_processes(processes: Vec<u64>) -> Self {
+        Self { at: At::End, processes, pairs: BTreeMap::new() }
+    }
+
+    /// The moment of each process, whatever the GPU.
+    #[must_use]
+    pub fn processes(&self) -> &[u64] {
+        &self.processes
+    }
+
     /// The moment for a process on a GPU.
     #[must_use]
     pub fn of(&self, process: usize, gpu: usize) -> u64 {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::cells::{self, Sum};
+use super::errors::{self, ProcessError};
+use super::explain::kv_budget::{self, KvBudget};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
@@ -68,14 +70,16 @@ pub struct Summary {
     pub stacks: Vec<StackRow>,
     /// Failed calls; equal ones are one entry with a count.
     pub failures: Vec<Failed>,
+    /// Errors that processes wrote, and deaths by signal.
+    pub errors: Vec<ProcessError>,
     /// What decided phase, role and owner of how much memory.
     pub evidence: Vec<Decided>,
     /// NCCL communicators across processes.
     pub groups: Vec<Group>,
     /// Free memory as the server printed it, beside its own readings.
     pub printed_memory: Vec<PrintedMemory>,
-    /// How the server sized its KV cache. Always empty: no rule reads it yet.
-    pub kv_budget: Vec<()>,
+    /// How the server sized its KV cache, a rank each.
+    pub kv_budget: Vec<KvBudget>,
 }
 
 /// Where a trace comes from.
@@ -178,10 +182,11 @@ impl Summary {
             processes: holdings::processes(axes, &moments),
             stacks: tables::biggest_stacks(axes, &moments),
             failures: failures::failures(axes),
+            errors: errors::errors(axes),
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
-            kv_budget: Vec::new(),
+            kv_budget: kv_budget::kv_budgets(axes),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::ledger::{Allocation, Book, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Sample};
+use crate::ledger::{Allocation, Book, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample};
 use crate::trace::record::{Frame, FrameKind, Gpu, Header, Outcome};
 
 /// A [`Book`] under construction, with a clock that moves 10 ns a step unless [`TestBook::at`] sets it.
@@ -126,6 +126,7 @@ impl TestBook {
             requested: Some(requested),
             refused: Some(requested),
             free: Some(1 << 30),
+            free_at: Some(self.now),
             gpu: Some(gpu),
             stack: None,
             out_of_memory: true,
@@ -145,6 +146,12 @@ impl TestBook {
     pub(crate) fn log(&mut self, process: usize, text: &str) {
         let t = self.tick();
         self.book.logs.push(LogLine { t, process, fd: 2, text: text.to_owned() });
+    }
+
+    /// A process reads its GPU's memory.
+    pub(crate) fn read(&mut self, process: usize, free: u64, stack: Option<u32>) {
+        let t = self.tick();
+        self.book.readings.push(Reading { t, process, free, total: Some(80 << 30), stack });
     }
 
     /// A stack of Python frames `file: function` and, after them, native ones `module`, outermost first.

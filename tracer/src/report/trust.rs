@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{bytes, clock};
+use super::{bytes, clock, failures};
 use crate::ledger::{Book, Failure};
 use crate::lifecycle::Axes;
 use crate::trace::record::{self, Loss, Source};
@@ -54,7 +54,7 @@ pub(super) fn signal_name(signal: i32) -> String {
 }
 
 /// The last failure for want of memory that its process did not get over: it got no such amount afterwards, and ended badly.
-fn fatal_failure(book: &Book) -> Option<&Failure> {
+pub(super) fn fatal_failure(book: &Book) -> Option<&Failure> {
     let is_fatal = |failure: &&Failure| {
         let process = &book.processes[failure.process];
         let later = book.allocations.iter().rev().take_while(|row| row.born > failure.t);
@@ -71,7 +71,10 @@ fn fatal_failure(book: &Book) -> Option<&Failure> {
 fn describe_failure(failure: &Failure, axes: &Axes<'_>) -> String {
     let of = failure.requested.map_or(String::new(), |size| format!(" of {}", bytes::human(size)));
     let gpu = failure.gpu.map_or(String::new(), |gpu| format!(" on {}", axes.gpu(gpu)));
-    let free = failure.free.map_or(String::new(), |free| format!(", {} free", bytes::human(free)));
+    let free = failures::free(axes.book(), failure).map_or(String::new(), |free| {
+        let most = if free.is_bound { "at most " } else { "" };
+        format!(", {most}{} free", bytes::human(free.bytes))
+    });
     format!("{}{of} failed in {}{gpu}{free}", failure.api, axes.rank(failure.process))
 }
 

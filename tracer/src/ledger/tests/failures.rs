@@ -152,5 +152,22 @@ fn the_targets_own_reading_of_free_memory_is_used_when_nearer() {
     trace.push(Record::Call(reading));
     trace.memory(1, 10, 2, 101, MIB);
     refused(&mut trace, 500 * MIB);
-    assert_eq!(trace.book().failures[0].free, Some(3 * MIB));
+    let book = trace.book();
+    assert_eq!((book.failures[0].free, book.failures[0].free_at), (Some(3 * MIB), Some(t)));
+}
+
+/// NVML lists all processes of a GPU: those that are not traced are kept by name of their pid.
+#[test]
+fn processes_that_are_not_traced_are_kept_apart() {
+    let mut trace = Trace::new();
+    trace.client(1, 10);
+    trace.memory(1, 10, 2, 101, MIB);
+    trace.nvml(0, &[(1, MIB), (777, 5 * MIB)]);
+    trace.wait();
+    trace.nvml(0, &[(777, 9 * MIB)]);
+    trace.nvml(1, &[(888, MIB)]);
+    let book = trace.book();
+    let strangers: Vec<_> = book.strangers.iter().map(|s| (s.gpu, s.pid, s.bytes)).collect();
+    assert_eq!(strangers, [(0, 777, Some(9 * MIB))], "of the GPU that nobody traced uses nothing is said");
+    assert!(book.strangers[0].first < book.strangers[0].last);
 }

@@ -116,7 +116,7 @@ fn rest_of(rest: &[&Cell]) -> [String; 4] {
     [live, String::new(), bytes::human(sum(|b| b.allocated_bytes)), sum(|b| b.count).to_string()]
 }
 
-fn axis_title(axis: &str) -> &'static str {
+pub(in crate::report) fn axis_title(axis: &str) -> &'static str {
     match axis {
         "phase" => "Phase",
         "rank" => "Rank",

@@ -42,9 +42,10 @@ fn what_failed(failed: &Failed) -> String {
         || format!("{} failed for want of memory", failed.api),
         |size| format!("{} asked for {}", failed.api, bytes::human(size)),
     );
+    let most = if failed.free_is_bound { "at most " } else { "" };
     let free = failed
         .free_bytes
-        .map_or_else(|| "free memory is not known".to_owned(), |f| format!("{} was free", bytes::human(f)));
+        .map_or_else(|| "free memory is not known".to_owned(), |f| format!("{most}{} was free", bytes::human(f)));
     let gpu = failed.gpu.as_deref().unwrap_or("an unknown GPU");
     let again = if failed.count > 1 {
         format!("; {} times, the first at {}", failed.count, clock::format(failed.first_time_ns))

@@ -2,13 +2,15 @@
 
 use super::summary::Summary;
 
-mod cells;
+pub(super) mod cells;
+mod errors;
 mod failures;
 mod head;
+mod kv_budget;
 mod physical;
 pub mod plain;
 mod printed;
-mod stacks;
+pub(super) mod stacks;
 pub mod table;
 
 use plain::{plain, wrap};
@@ -27,17 +29,17 @@ impl Style {
     }
 
     /// Title of a section.
-    fn title(self, text: &str) -> String {
+    pub(in crate::report) fn title(self, text: &str) -> String {
         self.paint("1", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures wrong, or what the run died of.
-    fn alarm(self, text: &str) -> String {
+    pub(in crate::report) fn alarm(self, text: &str) -> String {
         self.paint("1;31", &wrap(&plain(text), WIDTH, 2))
     }
 
     /// What makes the figures less telling.
-    fn warning(self, text: &str) -> String {
+    pub(in crate::report) fn warning(self, text: &str) -> String {
         self.paint("33", &wrap(&plain(text), WIDTH, 2))
     }
 }
@@ -45,16 +47,21 @@ impl Style {
 /// `summary` of the trace called `name`, in lines of at most 100 columns. Sections stand apart by an empty line.
 #[must_use]
 pub fn render(summary: &Summary, name: &str, style: Style) -> String {
+    // A budget that does not work out is why the server did not start: it goes first.
+    let (no_room, budget) = kv_budget::budget(summary, style);
     let sections = [
         head::trust(summary, name, style),
+        no_room,
         head::origin(summary),
         cells::table(summary, style),
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        budget,
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),
+        errors::errors(summary, style),
         failures::others(summary, style),
     ];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
@@ -62,12 +69,12 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
 }
 
 /// A sentence on lines of its own.
-fn sentence(text: &str) -> String {
+pub(super) fn sentence(text: &str) -> String {
     wrap(&plain(text), WIDTH, 2) + "\n"
 }
 
 /// `1 event`, `2 events`.
-fn counted(count: u64, one: &str) -> String {
+pub(super) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 

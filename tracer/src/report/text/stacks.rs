@@ -25,7 +25,7 @@ pub(super) fn biggest(summary: &Summary, style: Style) -> String {
 }
 
 /// A frame for a narrow column: the last two parts of the function's name, without arguments, template and place.
-pub(super) fn short_frame(frame: &str) -> String {
+pub(in crate::report) fn short_frame(frame: &str) -> String {
     let function = frame.rsplit_once(" (").map_or(frame, |(function, _)| function);
     let mut bare = String::new();
     let mut depth = 0_usize;

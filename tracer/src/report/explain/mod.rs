@@ -1,0 +1,15 @@
+//! Why: what figures of a trace mean together. The KV budget recomputes how the server sized its KV cache.
+
+pub(in crate::report) mod figure;
+pub mod kv_budget;
+pub(in crate::report) mod lines;
+mod readings;
+pub(in crate::report) mod server;
+mod sglang;
+mod vllm;
+
+pub use figure::{Figure, Found};
+pub use kv_budget::KvBudget;
+
+#[cfg(test)]
+mod tests;
