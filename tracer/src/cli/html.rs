@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use tracer::lifecycle::Axes;
 use tracer::report::At;
 use tracer::report::html::{self, Shown};
@@ -14,6 +13,7 @@ use super::{open, output};
 const EXAMPLES: &str = "\
 EXAMPLES:
   vramtrace html server.vrt -o server.html
+  vramtrace html on.vrt --vs off.vrt -o on.html
   vramtrace html server.vrt --at oom -o oom.html";
 
 /// Write a trace's report as one web page that needs no network
@@ -27,6 +27,10 @@ pub(super) struct Args {
     /// Page to write; - for standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+
+    /// Trace to compare with: the run that was well, or came first
+    #[arg(long, value_name = "BASE")]
+    vs: Option<PathBuf>,
 
     /// Moment to look at: end (for a process that exited: just before), peak, oom, or a time since tracing began
     #[arg(long, value_name = "end|peak|oom|TIME", default_value = "end")]
@@ -45,9 +49,13 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
     let book = open::book(&args.file)?;
     let axes = Axes::with_rules(&book, &rules);
-    let name = file_name(&args.file);
-    let page =
-        html::render(Shown { axes: &axes, name: &name }, args.at).with_context(|| args.file.display().to_string())?;
+    let base = match &args.vs {
+        Some(path) => Some((open::book(path)?, file_name(path))),
+        None => None,
+    };
+    let base_axes = base.as_ref().map(|(book, _)| Axes::with_rules(book, &rules));
+    let base = base_axes.as_ref().zip(base.as_ref()).map(|(axes, (_, name))| Shown { axes, name });
+    let page = html::render(Shown { axes: &axes, name: &file_name(&args.file) }, base, args.at)?;
     if args.output == Path::new("-") {
         output::to_stdout(page.as_bytes())?;
     } else {

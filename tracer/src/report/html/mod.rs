@@ -16,6 +16,7 @@ mod marks;
 mod model;
 mod timeline;
 
+use super::diff;
 use super::query::{self, At};
 use crate::lifecycle::Axes;
 
@@ -23,7 +24,7 @@ use crate::lifecycle::Axes;
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// The script's files, in order. They share one scope, that of a module.
-const SCRIPT: [&str; 11] = [
+const SCRIPT: [&str; 12] = [
     include_str!("js/data.js"),
     include_str!("js/dom.js"),
     include_str!("js/overview.js"),
@@ -34,25 +35,38 @@ const SCRIPT: [&str; 11] = [
     include_str!("js/tree.js"),
     include_str!("js/flame.js"),
     include_str!("js/tables.js"),
+    include_str!("js/versus.js"),
     include_str!("js/main.js"),
 ];
 
 /// A trace to show.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
-    /// What is in it.
+    /// What is in it. Both traces of a comparison must be read by the same rules.
     pub axes: &'a Axes<'a>,
     /// Name of its file.
     pub name: &'a str,
 }
 
-/// The page of a trace, live bytes at the moment `at`. Equal traces give equal pages.
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The trace has no such moment.
+    #[error("{0}: {1}")]
+    Query(String, query::Error),
+    /// The traces cannot be compared.
+    #[error(transparent)]
+    Diff(#[from] diff::Error),
+}
+
+/// The page of a trace, live bytes at the moment `at`, beside what changed since `base` (at the moments that suit a
+/// comparison). Equal traces give equal pages.
 ///
 /// # Errors
 ///
-/// When the trace has no such moment.
-pub fn render(shown: Shown<'_>, at: At) -> Result<String, query::Error> {
-    let data = model::page(shown, at)?.to_string().replace('<', "\\u003c");
+/// When a trace has no such moment.
+pub fn render(shown: Shown<'_>, base: Option<Shown<'_>>, at: At) -> Result<String, Error> {
+    let data = model::page(shown, base, at)?.to_string().replace('<', "\\u003c");
     let script = SCRIPT.join("\n");
     let title = format!("{} – vramtrace", super::text::plain::plain(shown.name));
     let policy = format!(

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Shown;
 use super::clean::clean;
 use super::flame::Flame;
 use super::timeline::Timeline;
+use super::{Error, Shown};
 use crate::lifecycle::PHASES;
-use crate::report::query::{self, At, Query};
+use crate::report::diff::{Diff, Question, Run};
+use crate::report::query::{At, Query};
 use crate::report::summary::Summary;
 use crate::report::trust;
 
@@ -20,11 +21,13 @@ const KEPT: usize = 200;
 ///
 /// # Errors
 ///
-/// When the trace has no such moment.
-pub(super) fn page(shown: Shown<'_>, at: At) -> Result<Value, query::Error> {
+/// When a trace has no such moment.
+pub(super) fn page(shown: Shown<'_>, base: Option<Shown<'_>>, at: At) -> Result<Value, Error> {
     let axes = shown.axes;
-    let summary = Summary::of(axes, &Query::suiting(axes, at))?;
-    let (timeline, flame) = (Timeline::new(axes), Flame::new(axes, at)?);
+    let of_trace = |error| Error::Query(shown.name.to_owned(), error);
+    let summary = Summary::of(axes, &Query::suiting(axes, at)).map_err(of_trace)?;
+    let (timeline, flame) = (Timeline::new(axes), Flame::new(axes, at).map_err(of_trace)?);
+    let diff = base.map(|base| changes(base, shown)).transpose()?;
     Ok(clean(json!({
         "schema": SCHEMA,
         "name": shown.name,
@@ -33,7 +36,21 @@ pub(super) fn page(shown: Shown<'_>, at: At) -> Result<Value, query::Error> {
         "report": report(&summary),
         "timeline": timeline,
         "flame": flame,
+        "diff": diff,
     })))
+}
+
+/// The JSON of `vramtrace diff`, without the far end of its stacks; how many were left out is said.
+fn changes(base: Shown<'_>, other: Shown<'_>) -> Result<Value, Error> {
+    let (base, other) = (Run { name: base.name, axes: base.axes }, Run { name: other.name, axes: other.axes });
+    let diff = Diff::new(&base, &other, &Question::default())?;
+    let left_out = diff.stacks.len().saturating_sub(KEPT);
+    let mut diff = serde_json::to_value(&diff).expect("a comparison holds strings, numbers and maps with string keys");
+    if let Some(stacks) = diff["stacks"].as_array_mut() {
+        stacks.truncate(KEPT);
+    }
+    diff["left_out"] = json!(left_out);
+    Ok(diff)
 }
 
 /// What each loss means.
@@ -59,7 +76,7 @@ fn report(summary: &Summary) -> Value {
             device.as_object_mut().map(|device| device.remove("nvml"));
         }
     }
-    for list in ["failures", "notices", "groups", "printed_memory", "evidence"] {
+    for list in ["failures", "notices", "groups", "printed_memory", "evidence", "errors"] {
         if let Some(entries) = report[list].as_array_mut() {
             let from = entries.len().saturating_sub(KEPT);
             // The last failures are what a server dies of; of other lists the first entries say most.

@@ -3,7 +3,7 @@
 function overview() {
   document.getElementById("name").append(page.name);
   document.getElementById("outcome").append(...banners());
-  show("summary", lede(), facts());
+  show("summary", verdict(), lede(), facts());
 }
 
 const OUTCOMES = {

@@ -2,14 +2,21 @@
 
 /** Failed calls; for want of memory, who held the GPU. */
 function failures() {
-  if (report.failures.length === 0) return;
+  if (report.failures.length === 0 && report.errors.length === 0) return;
   const oom = report.failures.filter((failure) => failure.out_of_memory).reverse();
   const others = report.failures.filter((failure) => !failure.out_of_memory);
   if (oom.length) document.getElementById("failures-h").textContent = "Out of memory";
-  show("failures", oom.slice(0, 5).map(outOfMemory), oom.length > 5 && failureTable("Earlier calls that found no memory", oom.slice(5)), others.length > 0 && failureTable("Calls that failed for other reasons", others), leftOut("failures", "failure"));
+  show("failures", oom.slice(0, 5).map(outOfMemory), errors(), oom.length > 5 && failureTable("Earlier calls that found no memory", oom.slice(5)), others.length > 0 && failureTable("Calls that failed for other reasons", others), leftOut("failures", "failure"));
   // What a server died of stands before all else.
   if (report.outcome.kind === "oom") document.getElementById("where").before(document.getElementById("failures"));
   else document.getElementById("stacks").after(document.getElementById("failures"));
+}
+
+/** What processes wrote before they gave up, and which a signal killed. */
+function errors() {
+  if (report.errors.length === 0) return null;
+  const rows = report.errors.map((error) => [duration(error.time_ns), name(error.rank), error.phase, name(error.text), error.count.toLocaleString("en")]);
+  return table("What processes wrote before they gave up, and deaths by signal", ["Time", "Rank", "Phase", "Error", { text: "Times", n: 1 }], rows, { class: "stacked" });
 }
 
 function outOfMemory(failure) {
@@ -18,7 +25,7 @@ function outOfMemory(failure) {
     "p", {},
     el("b", {}, name(failure.api)), failure.requested_bytes !== null && [" of ", bytes(failure.requested_bytes)],
     " failed in ", name(failure.rank), failure.gpu && ` on ${failure.gpu}`, `, phase ${failure.phase}`, times, ".",
-    failure.free_bytes !== null && [" Free then: ", bytes(failure.free_bytes), "."],
+    failure.free_bytes !== null && [failure.free_is_bound ? " Free then, at most: " : " Free then: ", bytes(failure.free_bytes), "."],
     failure.held_bytes !== null && [" Traced processes held ", bytes(failure.held_bytes), " there."],
   );
   const holders = (failure.holders ?? []).map((holder) => [
