@@ -4,7 +4,7 @@
 function contents() {
   const links = [...document.querySelectorAll("main > section:not([hidden])")].slice(1).map((section) => {
     const heading = section.querySelector("h2");
-    return el("li", {}, el("a", { href: `#${section.id}` }, heading.textContent));
+    return el("li", {}, el("a", { href: `#${section.id}` }, section.dataset.short ?? heading.textContent));
   });
   document.getElementById("contents").append(el("ul", {}, links));
 }
@@ -15,3 +15,6 @@ document.getElementById("made").append(`Made by vramtrace ${report.trace.tool} f
 
 // Paper shows what is folded away.
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => (details.open = true)));
+
+// The figures behind the page, for the browser's console and for tests.
+globalThis.vramtrace = Object.freeze({ page, columns, tracks, view, pointAt });

@@ -43,12 +43,12 @@ function runs() {
 function settings() {
   const value = (text) => (text === null ? el("span", { class: "note" }, "not set") : text === "" ? "set" : name(text, { class: "name code" }));
   const rows = (list) => list.map((setting) => [name(setting.key, { class: "name code" }), value(setting.base), value(setting.other), setting.source.replace("_", " ")]);
-  const heads = ["Setting", name(diff.base.name), name(diff.other.name), "From"];
+  const heads = () => ["Setting", name(diff.base.name), name(diff.other.name), "From"];
   const [noise, telling] = [true, false].map((noisy) => diff.configuration.filter((setting) => setting.noise === noisy));
   return [
     el("h3", {}, "Configuration"),
-    telling.length ? table("Settings that differ", heads, rows(telling), { class: "stacked settings" }) : el("p", {}, "No setting differs that could be a cause."),
-    noise.length > 0 && el("details", {}, el("summary", {}, `${counted(noise.length, "setting")} that differ between any two runs`), table("Ports, seeds, paths", heads, rows(noise), { class: "stacked" })),
+    telling.length ? table("Settings that differ", heads(), rows(telling), { class: "stacked settings" }) : el("p", {}, "No setting differs that could be a cause."),
+    noise.length > 0 && el("details", {}, el("summary", {}, `Settings that differ between any two runs (${noise.length})`), table("Ports, seeds, paths", heads(), rows(noise), { class: "stacked" })),
   ];
 }
 
