@@ -187,6 +187,7 @@ fn a_click_zooms_a_key_walks_a_search_marks() {
     let mut page = Opened::synthetic(&TP8).unwrap();
     let focus = "boxName(document.activeElement)";
     page.eval("globalThis.boxName = e => e.getAttribute('aria-label')?.split(', ')[0]");
+    page.eval("{ const s = document.querySelectorAll('#flame select')[1]; s.value = 'phase,rank'; s.dispatchEvent(new Event('change')) }");
     page.browser.click(".frame[aria-label^='weights,']").unwrap();
     let wide = "[...document.querySelectorAll('.frame')].find(e => boxName(e) === 'weights').getBoundingClientRect().width / document.getElementById('flames').clientWidth";
     assert!(page.eval(wide).as_f64().unwrap() > 0.95, "the clicked box fills the width");

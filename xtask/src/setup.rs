@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 14] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -25,6 +25,7 @@ const PACKAGES: [(&str, &str); 13] = [
     ("libzstd-dev", "bpf-linker"),
     ("python3-pip", "real CUDA runtime libraries"),
     ("fuse3", "simulated driver"),
+    ("chromium", "tests of HTML reports"),
 ];
 
 /// Installs whatever is missing.

@@ -37,6 +37,9 @@ EXAMPLES:
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
+  All of it as one web page:
+      vramtrace html server.vrt -o server.html
+
   What stands in the way of tracing on this machine?
       vramtrace check";
 

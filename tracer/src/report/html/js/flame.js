@@ -8,8 +8,7 @@ class FlameGraph {
   constructor(flame) {
     this.flame = flame;
     this.value = "live";
-    const byPhase = timeline.by === "phase";
-    this.order = byPhase ? (page.flame.ranks.length > 1 ? "phase,rank" : "phase") : "rank";
+    this.order = timeline.by === "phase" ? "phase" : "rank";
     this.all = false;
     this.query = "";
     this.space = el("div", { class: "space", role: "tree", "aria-label": "Call stacks by bytes" });
@@ -43,6 +42,7 @@ class FlameGraph {
         this.found,
       ),
       this.view,
+      looks(),
       this.readout,
       this.below,
     ];
@@ -74,7 +74,7 @@ class FlameGraph {
   draw() {
     this.boxes = new Map();
     this.elements = new Map();
-    const width = Math.max(300, this.view.clientWidth - 2), list = [];
+    const width = Math.max(300, this.view.clientWidth), list = [];
     for (let box = this.at.parent; box; box = box.parent) list.push(this.element(box, 0, width, 1, 1, "above"));
     list.reverse();
     let deepest = this.at.level;
@@ -189,6 +189,15 @@ class FlameGraph {
     const caption = `Directly below ${clip(box.text, 120)}${children.length > 30 ? `: the 30 largest of ${children.length}` : ""}`;
     return el("details", { open: this.tableOpen, ontoggle: (event) => (this.tableOpen = event.target.open) }, el("summary", {}, "Flame graph as a table"), table(caption, heads, rows));
   }
+}
+
+/** What the colours of boxes mean. */
+function looks() {
+  const look = (kind, text) => el("li", {}, el("i", { class: "swatch", "--c": `var(--${kind})`, "aria-hidden": "true" }), text);
+  return el(
+    "ul", { class: "legend", "aria-label": "Colours of boxes" },
+    look("python", "Python function"), look("native", "native function"), look("call", "API call and kind of memory"), look("match", "match of the search"),
+  );
 }
 
 function flame() {
