@@ -5,97 +5,14 @@
 //! of the servers' logs that a trace would keep, each with its time on the clock of the recorded requests.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use live_tests::rawlog;
-use tracer::ledger::{Book, Ledger};
+use live_tests::servers::{TP1, TP2_OFF, TP2_ON, book};
+use tracer::ledger::Book;
 use tracer::lifecycle::{Axes, Axis, RankEvidence, Role, root};
 use tracer::report::explain::kv_budget::kv_budgets;
-use tracer::trace::record::{Gpu, Header, Log, Process, Record, Step};
 
 const MIB: u64 = 1 << 20;
-
-/// A recorded server.
-struct Server {
-    name: &'static str,
-    /// HTTP server and tokenizer; the parent of the ranks.
-    main: u32,
-    /// Ranks by what their lines begin with.
-    ranks: &'static [(&'static str, u32)],
-}
-
-const TP1: Server = Server { name: "h200-sglang-tp1", main: 1203, ranks: &[("", 1256)] };
-const TP2_ON: Server = Server { name: "h200-sglang-tp2-ar-on", main: 638, ranks: &[("TP0", 741), ("TP1", 742)] };
-const TP2_OFF: Server = Server { name: "h200-sglang-tp2-ar-off", main: 1581, ranks: &[("TP0", 1673), ("TP1", 1674)] };
-
-/// What the main process of a server with one rank writes; all else is the rank's.
-const MAIN_SAYS: [&str; 3] = ["server_args=", "The server is fired up", "SIGTERM received"];
-
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/raw")
-}
-
-/// Lines of the server's log: the fixture's, which must be those of the full log where that is at hand.
-fn log(name: &str) -> String {
-    let path = fixtures().join(format!("{name}.log.gz"));
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let full = std::env::var_os("VRAMTRACE_RAW_LOGS").map_or(beside, PathBuf::from).join(format!("{name}.log.gz"));
-    if full.exists() {
-        let text = rawlog::gunzip(&full).expect("the full log");
-        let kept = rawlog::server_lines(&text).expect("a log");
-        let kept: String = kept.into_iter().map(|(t, line)| format!("{t} {line}\n")).collect();
-        if std::env::var_os("VRAMTRACE_BLESS").is_some() {
-            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-            gz.write_all(kept.as_bytes()).expect("compress");
-            std::fs::write(&path, gz.finish().expect("compress")).expect("write the fixture");
-        }
-        assert_eq!(
-            rawlog::gunzip(&path).expect("the fixture"),
-            kept,
-            "{name}: the fixture is not what is kept of the log"
-        );
-    }
-    rawlog::gunzip(&path).expect("the fixture")
-}
-
-/// Who wrote a line.
-fn writer(server: &Server, line: &str) -> u32 {
-    let parsed = tracer::lifecycle::logs::parse(line);
-    let tag: String = parsed.rank.iter().map(|(dimension, n)| format!("{dimension}{n}")).collect();
-    let is_mains =
-        server.ranks.len() > 1 && tag.is_empty() || MAIN_SAYS.iter().any(|text| parsed.message.starts_with(text));
-    let rank = server.ranks.iter().find(|(of_rank, _)| *of_rank == tag).map(|(_, pid)| *pid);
-    if is_mains { server.main } else { rank.expect("a rank") }
-}
-
-fn book(server: &Server) -> Book {
-    let mut ledger = Ledger::new();
-    let gpus = (0..server.ranks.len() as u32).map(|index| Gpu { index, ..Gpu::default() }).collect();
-    ledger.push(Record::Header(Header { gpus, ..Header::default() }));
-    for (_, pid) in server.ranks {
-        let step = Step::Forked { parent: server.main };
-        ledger.push(Record::Process(Process { t: 0, pid: *pid, step }));
-    }
-    let path = fixtures().join(format!("{}.gz", server.name));
-    let lines = rawlog::parse(&rawlog::gunzip(&path).expect("the fixture")).expect("a log");
-    let log = log(server.name);
-    let logged = rawlog::server_lines(&log).expect("a log");
-    let logged = logged.into_iter().map(|(t, line)| {
-        let text = tracer::lifecycle::logs::clean(line);
-        Record::Log(Log { t, pid: writer(server, line), fd: 2, text })
-    });
-    let time = |record: &Record| match record {
-        Record::Log(log) => log.t,
-        Record::Call(call) => call.t,
-        Record::Rm(rm) => rm.t,
-        _ => 0,
-    };
-    let mut records: Vec<Record> = rawlog::records(&lines).into_iter().chain(logged).collect();
-    records.sort_by_key(time);
-    records.into_iter().for_each(|record| ledger.push(record));
-    ledger.finish()
-}
 
 /// MiB allocated in all, by label, for one process.
 fn allocated(axes: &Axes<'_>, pid: u32, axis: Axis, of: impl Fn(&str) -> String) -> BTreeMap<String, u64> {

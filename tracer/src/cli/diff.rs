@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use tracer::lifecycle::{Axes, Axis};
 use tracer::report::diff::{Diff, Question, Run, When, json, text};
 
-use super::reading::{Reading, distinct};
+use super::reading::{Reading, distinct, names};
 use super::{open, output};
 
 const EXAMPLES: &str = "\
@@ -34,8 +34,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "AXIS,…", value_delimiter = ',')]
     by: Vec<Axis>,
 
-    /// Moment to compare at: end, peak, oom, a time since tracing began, the end of a phase (weights, kv_cache, …), or
-    /// common: the end of the last phase that both went through
+    /// Moment to compare at: end, peak, oom, a time since tracing began, common (the end of the last phase that both
+    /// went through), or the end of a phase by its name, like weights
     /// [default: end; common where a run failed before it served]
     #[arg(long, value_name = "MOMENT")]
     at: Option<When>,
@@ -58,7 +58,7 @@ enum Format {
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
     let books = [open::book(&args.base)?, open::book(&args.other)?];
-    let names = [&args.base, &args.other].map(|path| path.to_string_lossy());
+    let names = names([&args.base, &args.other]);
     let axes = books.each_ref().map(|book| Axes::with_rules(book, &rules));
     let [base, other] = [0, 1].map(|n| Run { name: &names[n], axes: &axes[n] });
     let question = Question { by: distinct(&args.by), when: args.at.unwrap_or_default() };

@@ -1,6 +1,6 @@
 //! Options of the commands that read a trace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tracer::lifecycle::{Axis, Rules};
 
@@ -28,4 +28,11 @@ pub(super) fn distinct(typed: &[Axis]) -> Vec<Axis> {
         }
     }
     axes
+}
+
+/// What two runs are called: their files, without folders unless these alone tell them apart.
+pub(super) fn names(runs: [&Path; 2]) -> [String; 2] {
+    let text = |path: &std::ffi::OsStr| path.to_string_lossy().into_owned();
+    let files = runs.map(|path| text(path.file_name().unwrap_or(path.as_os_str())));
+    if files[0] == files[1] { runs.map(|path| text(path.as_os_str())) } else { files }
 }

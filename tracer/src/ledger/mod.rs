@@ -235,6 +235,7 @@ impl Ledger {
         match (api::effect(&call.api), call.result) {
             (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
             (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
+            (Some(Effect::Context), _) => self.requests.busy(process, call.start, call.t),
             (Some(Effect::Limit), _) => {
                 if let Some(&limit) = call.more.get("limit") {
                     self.rows.limited(process, call.tid, call.outer, call.start, limit);

@@ -139,6 +139,8 @@ pub struct Communicator {
     pub size: Option<u32>,
     /// Rank in it.
     pub rank: Option<u32>,
+    /// Stack number of the call.
+    pub stack: Option<u32>,
 }
 
 /// A stretch of time in which a thread captured a stream into a graph.

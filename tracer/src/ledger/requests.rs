@@ -31,16 +31,24 @@ impl Requests {
             return;
         }
         self.unfinished += u64::from(rm.unfinished);
-        if rm.start == 0 || rm.t.saturating_sub(rm.start) < SHORT {
+        if rm.start != 0 {
+            self.busy(process, rm.start, rm.t);
+        }
+    }
+
+    /// Notes that from `start` to `end` the driver's books and NVML's may differ. Given in order of the ends.
+    ///
+    /// Beside long requests, that is while a context is made: its memory comes piece by piece over a tenth of a second and
+    /// more, and NVML does not list the process at first (H200, driver 580).
+    pub(super) fn busy(&mut self, process: usize, mut start: u64, end: u64) {
+        if end.saturating_sub(start) < SHORT {
             return;
         }
         let times = self.in_flight.entry(process).or_default();
-        let mut start = rm.start;
-        // Records stand in order of their ends.
         while let Some(last) = times.pop_if(|last| last.1 >= start) {
             start = start.min(last.0);
         }
-        times.push((start, rm.t));
+        times.push((start, end));
     }
 
     /// True when a long request of `process` was in flight at any time from `from` to `to`.
@@ -94,6 +102,16 @@ mod tests {
         let busy = |from: u64, to: u64| requests.in_flight(0, from * MS, to * MS);
         assert!(busy(99, 100) && busy(200, 201) && busy(310, 320) && busy(400, 401) && busy(0, 5000));
         assert!(!busy(98, 99) && !busy(401, 2999) && !busy(3101, 9000) && !requests.in_flight(1, 0, u64::MAX));
+    }
+
+    #[test]
+    fn a_context_in_the_making_is_in_flight() {
+        let mut requests = Requests::default();
+        requests.busy(0, 100 * MS, 400 * MS);
+        // One that was there already is had at once.
+        requests.busy(0, 600 * MS, 600 * MS + 1000);
+        assert!(requests.in_flight(0, 250 * MS, 251 * MS));
+        assert!(!requests.in_flight(0, 500 * MS, 900 * MS));
     }
 
     #[test]

@@ -32,6 +32,7 @@ impl Witness {
                 id: value("id").filter(|&id| id != 0),
                 size: int("nranks"),
                 rank: int("rank"),
+                stack: call.stack,
             });
         }
         let thread = (process, call.tid);

@@ -50,8 +50,8 @@ pub(super) struct Attribution<'b> {
     stacks: Stacks,
     states: States,
     communicators: Windows<usize>,
-    /// Rules whose pattern of calls fits each of the book's communicators.
-    by_communicator: Vec<Box<[u16]>>,
+    /// Rules whose pattern of calls fits each of the book's communicators, and the stack of the call that made it.
+    by_communicator: Vec<(Box<[u16]>, Option<u32>)>,
     captures: Windows<(usize, u32)>,
     /// The same for each call's name.
     by_call: HashMap<&'b str, Box<[u16]>>,
@@ -88,7 +88,7 @@ impl<'b> Attribution<'b> {
             stacks: Stacks::new(book, rules),
             states: States::new(book, rules),
             communicators: Windows::new(book.communicators.iter().map(|c| (c.process, c.start, c.end))),
-            by_communicator: book.communicators.iter().map(|c| fitting(&c.api)).collect(),
+            by_communicator: book.communicators.iter().map(|c| (fitting(&c.api), c.stack)).collect(),
             captures: Windows::new(book.captures.iter().map(|c| ((c.process, c.tid), c.start, c.end))),
             by_call,
             during: rules.all().iter().map(during).collect(),
@@ -121,7 +121,7 @@ impl<'b> Attribution<'b> {
     fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
         let (process, t, stack) = (row.process, row.born, row.stack);
         let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind) };
-        Mark { phase: self.phase(&case), role: self.role(row.stack), owner: self.owner(&case) }
+        Mark { phase: self.phase(&case), role: self.role(self.told_by(&case)), owner: self.owner(&case) }
     }
 
     /// Phase in which a call failed.
@@ -154,8 +154,19 @@ impl<'b> Attribution<'b> {
         fitting
     }
 
+    /// The stack whose Python frames speak for a case: its own or, on a thread that runs no Python (NCCL's own), that of the
+    /// call that makes a communicator at the time and waits for such threads.
+    fn told_by(&self, case: &Case<'_>) -> Option<u32> {
+        if self.stacks.of(case.stack).has_python {
+            return case.stack;
+        }
+        let made = self.communicators.at(&case.process, case.t).find_map(|n| self.by_communicator[n].1);
+        made.or(case.stack)
+    }
+
     fn phase(&self, case: &Case<'_>) -> Option<Verdict<u16>> {
-        let facts = self.stacks.of(case.stack);
+        let has_python = self.stacks.of(case.stack).has_python;
+        let facts = self.stacks.of(self.told_by(case));
         let phase_of = |rule: u16| self.rules.phase_of(rule);
         let state = self.states.at(case.process, case.t);
         let state_phase = state.and_then(phase_of);
@@ -165,7 +176,7 @@ impl<'b> Attribution<'b> {
         let now = frame.and_then(phase_of).or(state_phase);
         let windows = self.rules.windows.iter().copied();
         let window =
-            windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, facts.has_python));
+            windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, has_python));
         let fallback = || first(&facts.fallback, state_phase);
         let mut rule = frame.or(window).or(state).or_else(fallback)?;
         for weaker in [window, state].into_iter().flatten() {
@@ -213,6 +224,6 @@ impl<'b> Attribution<'b> {
     fn is_around(&self, number: u16, case: &Case<'_>, has_python: bool) -> bool {
         case.calls.contains(&number)
             || (!has_python
-                && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].contains(&number)))
+                && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].0.contains(&number)))
     }
 }

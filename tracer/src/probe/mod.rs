@@ -148,8 +148,9 @@ impl Probe {
         if self.can_fail_for_memory() {
             spec.flags |= SPEC_STACK_ON_FAILURE;
         }
-        if self.effect == Effect::Reading {
-            // Where the target asked for free memory is what explains its later decisions.
+        if matches!(self.effect, Effect::Reading | Effect::Communicator) {
+            // Where the target asked for free memory explains its later decisions; where it made a communicator is why
+            // NCCL's threads, which run no Python, then take memory.
             spec.flags |= SPEC_STACK;
         }
         if self.quiet {

@@ -41,9 +41,18 @@ pub fn render(axes: &Axes<'_>, by: &[Axis], name: &Path, value: Value, at: At) -
         return Err(Error::Empty(what));
     }
     let name = name.file_name().unwrap_or(name.as_os_str()).to_string_lossy();
-    let mut options = Options::default();
+    let mut options = options();
     options.title = format!("{}: {what}", plain(&name));
     options.subtitle = Some(plain(&subtitle(axes, &folded)));
+    let lines: Vec<String> = folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).map_err(Error::Draw)?;
+    Ok(svg)
+}
+
+/// How all flame graphs look.
+pub(super) fn options() -> Options<'static> {
+    let mut options = Options::default();
     options.count_name = "bytes".to_owned();
     options.name_type = "Frame:".to_owned();
     // Colours by name: equal frames look alike in the graphs of two runs.
@@ -51,10 +60,7 @@ pub fn render(axes: &Axes<'_>, by: &[Axis], name: &Path, value: Value, at: At) -
     options.colors = Palette::Basic(BasicPalette::Mem);
     options.deterministic = true;
     options.image_width = Some(1600);
-    let lines: Vec<String> = folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg).map_err(Error::Draw)?;
-    Ok(svg)
+    options
 }
 
 fn describe(value: Value, at: At) -> String {

@@ -9,6 +9,7 @@ use super::query::{self, At, Moments};
 use super::text::plain::plain;
 use crate::ledger::Allocation;
 use crate::lifecycle::{Axes, Axis, NO_API, NO_STACK, kind_name};
+use crate::trace::record::Frame;
 
 /// What a stack counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,22 +45,46 @@ pub const ROOTS: [Axis; 1] = [Axis::Rank];
 ///
 /// When the trace has no such moment as `at`, which counts for [`Value::Live`] alone.
 pub fn collapse(axes: &Axes<'_>, by: &[Axis], value: Value, at: At) -> Result<BTreeMap<String, u64>, query::Error> {
-    let book = axes.book();
-    let moments = Moments::new(book, if value == Value::Peak { At::Peak } else { at })?;
+    let moments = Moments::new(axes.book(), if value == Value::Peak { At::Peak } else { at })?;
+    let names = Names {
+        root: &|axis, row| axes.label(axis, axes.cell(axis, row)).into_owned(),
+        frame: &|frame| match frames::nameless_module(frame) {
+            Some(module) => format!("[{module}]"),
+            None => frames::function(frame).into_owned(),
+        },
+    };
+    Ok(sums(axes, by, |row| value == Value::Allocated || moments.is_live(row), &names))
+}
+
+/// What boxes are called.
+pub(super) struct Names<'n> {
+    /// A row's on an axis.
+    pub(super) root: &'n dyn Fn(Axis, &Allocation) -> String,
+    /// A frame's.
+    pub(super) frame: &'n dyn Fn(&Frame) -> String,
+}
+
+/// Bytes of the rows that count, by folded stack.
+pub(super) fn sums(
+    axes: &Axes<'_>,
+    by: &[Axis],
+    counts: impl Fn(&Allocation) -> bool,
+    names: &Names<'_>,
+) -> BTreeMap<String, u64> {
     let all: Vec<Axis> = by.iter().copied().chain([Axis::Stack, Axis::Api, Axis::Kind]).collect();
     // By number first: a name is made once a stack, not once an allocation.
     let mut sums: BTreeMap<_, (&Allocation, u64)> = BTreeMap::new();
-    for row in book.allocations.iter().filter(|row| value == Value::Allocated || moments.is_live(row)) {
+    for row in axes.book().allocations.iter().filter(|row| counts(row)) {
         let cell: Vec<u32> = all.iter().map(|axis| axes.cell(*axis, row)).collect();
         let (_, sum) = sums.entry(cell).or_insert((row, 0));
         *sum = sum.saturating_add(row.bytes);
     }
     let mut folded: BTreeMap<String, u64> = BTreeMap::new();
     for (row, sum) in sums.into_values().filter(|(_, sum)| *sum > 0) {
-        let total = folded.entry(fold(axes, by, row)).or_default();
+        let total = folded.entry(fold(axes, by, row, names)).or_default();
         *total = total.saturating_add(sum);
     }
-    Ok(folded)
+    folded
 }
 
 /// Folded stacks as lines.
@@ -68,17 +93,16 @@ pub fn render(folded: &BTreeMap<String, u64>) -> String {
     folded.iter().map(|(stack, bytes)| format!("{stack} {bytes}\n")).collect()
 }
 
-fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation) -> String {
+fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation, called: &Names<'_>) -> String {
     let api = row.calls.first().map_or(NO_API, String::as_str);
-    let roots = by.iter().map(|axis| frame_name(&axes.label(*axis, axes.cell(*axis, row))));
-    let mut names: Vec<String> = roots.collect();
+    let mut names: Vec<String> = by.iter().map(|axis| frame_name(&(called.root)(*axis, row))).collect();
     let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
     let mut nameless = None;
     for frame in frames {
         // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
         let module = frames::nameless_module(frame);
         if module.is_none() || module != nameless {
-            names.push(frame_name(&module.map_or_else(|| frames::function(frame), |m| format!("[{m}]").into())));
+            names.push(frame_name(&(called.frame)(frame)));
         }
         nameless = module;
     }

@@ -8,8 +8,17 @@ use crate::trace::record::{Frame, FrameKind};
 /// Libraries between an API call and its caller: they tell nothing about who asked.
 const PLUMBING_MODULES: [&str; 3] = ["libcuda.so", "libcudart.so", "libnvidia-"];
 
-/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart.
-const PLUMBING_FUNCTIONS: [&str; 22] = [
+/// Libraries of `PyTorch` below its Python functions: dispatch and allocator. Where Python frames tell who asked, they are
+/// two dozen frames of detail.
+const TORCH_MODULES: [&str; 4] = ["libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libtorch_cuda.so"];
+
+/// Native frames shown inside the innermost Python frame.
+const NATIVE_DETAIL: usize = 2;
+
+/// Functions that only pass control on: `CPython`'s evaluation loop and calls, thread and process starts, static cudart
+/// (its own functions are named by hashes in the libraries that NVIDIA ships).
+const PLUMBING_FUNCTIONS: [&str; 24] = [
+    "libcudart_static_",
     "_PyEval_",
     "PyEval_",
     "_PyFunction_",
@@ -32,6 +41,18 @@ const PLUMBING_FUNCTIONS: [&str; 22] = [
     "start_thread",
     "__clone",
     "cudart::",
+    "libcudart_static_",
+];
+
+/// Python functions that only pass control on.
+const PYTHON_PLUMBING: [&str; 7] = [
+    "Module._call_impl",
+    "Module._wrapped_call_impl",
+    "OpOverload.__call__",
+    "OpOverloadPacket.__call__",
+    "DeviceContext.__torch_function__",
+    "context_decorator.<locals>.decorate_context",
+    "_call_with_frames_removed",
 ];
 
 /// The frames of a stack, outermost first. Empty for a stack or frames that the trace does not hold.
@@ -77,11 +98,35 @@ pub(super) fn describe(frame: &Frame) -> String {
 }
 
 /// Up to `limit` innermost frames that say who asked, innermost first: without plumbing, unless there is nothing else.
+/// Of what Python code called, only as much that its own lines still come first.
 #[must_use]
 pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<String> {
     let innermost_first = || of_stack(book, stack).rev();
-    let useful: Vec<_> = innermost_first().filter(|frame| !is_plumbing(frame)).take(limit).map(describe).collect();
+    let has_python = innermost_first().any(|frame| frame.kind == FrameKind::Python);
+    let mut native = 0;
+    let is_useful = |frame: &&Frame| {
+        if !has_python || frame.kind != FrameKind::Native {
+            return !is_plumbing(frame);
+        }
+        let useful = !is_plumbing(frame) && !TORCH_MODULES.contains(&file_name(&frame.module));
+        native += usize::from(useful);
+        useful && native <= NATIVE_DETAIL
+    };
+    let useful: Vec<_> = innermost_first().filter(is_useful).take(limit).map(describe).collect();
     if useful.is_empty() { innermost_first().take(limit).map(describe).collect() } else { useful }
+}
+
+/// The frames of a stack that say who asked, innermost first: the Python ones where there are any, since what lies between
+/// them and the driver is `PyTorch`'s way of doing things; else the native ones without plumbing.
+pub(super) fn who_asked(book: &Book, stack: u32) -> Vec<&Frame> {
+    let innermost_first = || of_stack(book, stack).rev();
+    let is_telling =
+        |frame: &&Frame| frame.kind == FrameKind::Python && !PYTHON_PLUMBING.contains(&frame.function.as_str());
+    let python: Vec<_> = innermost_first().filter(is_telling).collect();
+    if !python.is_empty() {
+        return python;
+    }
+    innermost_first().filter(|frame| !is_plumbing(frame)).collect()
 }
 
 /// True for a frame that only passes control on.
@@ -116,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn python_frames_say_who_asked_where_there_are_any() {
+        let mut t = TestBook::new();
+        let asked = |t: &TestBook, stack: u32| {
+            who_asked(&t.book, stack).into_iter().map(|frame| frame.function.clone()).collect::<Vec<_>>()
+        };
+        let python =
+            t.python_stack(&["a.py: load", "torch/nn/module.py: Module._call_impl", "a.py: forward", "libc10.so"]);
+        assert_eq!(asked(&t, python), ["forward", "load"]);
+        let native = t.stack(&[("main", "server"), ("grow", "libtorch.so"), ("cudaMalloc", "libcudart.so.12")]);
+        assert_eq!(asked(&t, native), ["grow", "main"]);
+        assert!(who_asked(&t.book, 99).is_empty());
+    }
+
+    #[test]
     fn plumbing_is_left_out_unless_it_is_all_there_is() {
         let mut t = TestBook::new();
         let full = t.stack(&[
@@ -130,6 +189,33 @@ mod tests {
         assert_eq!(innermost_useful(&t.book, full, 1), ["at::empty (libtorch.so)"]);
         let plumbing = t.stack(&[("cudart::init", "app"), ("cuInit", "libcuda.so.1")]);
         assert_eq!(innermost_useful(&t.book, plumbing, 9), ["cuInit (libcuda.so.1)", "cudart::init (app)"]);
+    }
+
+    #[test]
+    fn python_lines_come_before_what_they_called() {
+        let mut t = TestBook::new();
+        let native = |function: &str, module: &str| Frame {
+            function: function.to_owned(),
+            module: module.to_owned(),
+            ..Frame::default()
+        };
+        let python = |function: &str| Frame { kind: FrameKind::Python, ..native(function, "") };
+        let frames = [
+            native("main", "python3"),
+            python("serve"),
+            python("allocate"),
+            native("THPVariable_zeros", "/lib/libtorch_python.so"),
+            native("at::zeros", "/lib/libtorch_cpu.so"),
+            native("alloc_block", "/lib/libc10_cuda.so"),
+        ];
+        let stack = t.frames(&frames);
+        assert_eq!(
+            innermost_useful(&t.book, stack, 3),
+            ["THPVariable_zeros (libtorch_python.so)", "allocate", "serve"]
+        );
+        let nccl: Vec<_> = (0..5).map(|n| native(&format!("nccl{n}"), "libnccl.so.2")).collect();
+        let stack = t.frames(&[&[python("init")], nccl.as_slice()].concat());
+        assert_eq!(innermost_useful(&t.book, stack, 9), ["nccl4 (libnccl.so.2)", "nccl3 (libnccl.so.2)", "init"]);
     }
 
     #[test]

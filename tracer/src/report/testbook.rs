@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::ledger::{Allocation, Book, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample};
+use crate::ledger::{
+    Allocation, Book, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading, Sample,
+};
 use crate::trace::record::{Frame, FrameKind, Gpu, Header, Outcome};
 
 /// A [`Book`] under construction, with a clock that moves 10 ns a step unless [`TestBook::at`] sets it.
@@ -105,6 +107,23 @@ impl TestBook {
         self.book.allocations[row].died.get_or_insert((t, Death::Freed));
     }
 
+    /// The process becomes a member of a communicator of two.
+    pub(crate) fn join(&mut self, process: usize, id: u64) {
+        let t = self.tick();
+        self.book.communicators.push(Communicator {
+            start: t,
+            end: t,
+            process,
+            tid: 1,
+            api: "ncclCommInitRank".to_owned(),
+            result: 0,
+            id: Some(id),
+            size: Some(2),
+            rank: None,
+            stack: None,
+        });
+    }
+
     /// The process exits; the driver takes back what it holds.
     pub(crate) fn exit(&mut self, process: usize, code: Option<i32>) {
         let t = self.tick();
@@ -177,14 +196,18 @@ impl TestBook {
 
     /// A stack of `(function, module)`, outermost first.
     pub(crate) fn stack(&mut self, frames: &[(&str, &str)]) -> u32 {
-        let mut numbers = Vec::new();
-        for (function, module) in frames {
-            let id = self.book.frames.len() as u32;
+        let frame = |(function, module): &(&str, &str)| {
             let (function, module) = ((*function).to_owned(), (*module).to_owned());
-            self.book.frames.push(Frame { id, function, module, offset: 0x1234, ..Frame::default() });
-            numbers.push(id);
-        }
-        self.book.stacks.push(numbers);
+            Frame { function, module, offset: 0x1234, ..Frame::default() }
+        };
+        self.frames(&frames.iter().map(frame).collect::<Vec<_>>())
+    }
+
+    /// A stack of frames, outermost first.
+    pub(crate) fn frames(&mut self, frames: &[Frame]) -> u32 {
+        let first = self.book.frames.len() as u32;
+        self.book.frames.extend((first..).zip(frames).map(|(id, frame)| Frame { id, ..frame.clone() }));
+        self.book.stacks.push((first..self.book.frames.len() as u32).collect());
         self.book.stacks.len() as u32 - 1
     }
 }

@@ -25,6 +25,7 @@ fn join_group(t: &mut TestBook, process: usize, id: u64, rank: u32, size: u32) {
         result: 0,
         id: Some(id),
         size: Some(size),
+        stack: None,
         rank: Some(rank),
     });
 }

@@ -1,6 +1,7 @@
 //! Two runs compared: configuration, signed bytes by rank and phase, stacks.
 
 mod configuration;
+pub mod flame;
 pub mod json;
 mod model;
 mod moment;
@@ -9,6 +10,9 @@ pub(super) mod stack_key;
 mod stacks;
 mod sums;
 pub mod text;
+
+#[cfg(test)]
+mod tests;
 
 pub use model::{
     CellChange, Change, Compared, Diff, Finding, PhaseChange, RankChange, RunFacts, SCHEMA, Setting, Source,

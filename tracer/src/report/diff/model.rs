@@ -159,8 +159,8 @@ pub struct CellChange {
     pub bytes: Change,
 }
 
-/// A call stack's bytes in both runs. Stacks are equal when their innermost frames name the same functions in the same
-/// files, whatever the lines and addresses.
+/// A call stack's bytes in both runs. Stacks are equal when their frames name the same functions in the same files, whatever
+/// the lines and addresses; where there are Python frames, these alone count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StackChange {
     /// `appeared`, `vanished`, `grew` or `shrank`.
@@ -182,7 +182,8 @@ pub struct StackChange {
     pub other_count: u64,
     /// Ranks and other processes in which its bytes changed.
     pub ranks: Vec<String>,
-    /// Frames that say who asked, innermost first, as OTHER has them (BASE, where OTHER has none).
+    /// Frames that say who asked, innermost first, as OTHER has them (BASE, where OTHER has none): the Python ones, or the
+    /// native ones where there are none.
     pub frames: Vec<String>,
 }
 

@@ -80,7 +80,8 @@ fn members(run: &Run<'_, '_>) -> Vec<Member> {
     run.axes.order().iter().filter(|process| holding.contains(process)).map(member).collect()
 }
 
-fn holding(book: &Book) -> BTreeSet<usize> {
+/// Processes that hold or map memory at some time.
+pub(super) fn holding(book: &Book) -> BTreeSet<usize> {
     [&book.allocations, &book.host, &book.imports].into_iter().flatten().map(|row| row.process).collect()
 }
 

@@ -54,7 +54,7 @@ impl<'b> StackKeys<'b> {
 
 fn key(book: &Book, stack: u32) -> String {
     let mut names: Vec<String> = Vec::new();
-    for frame in frames::of_stack(book, stack).rev().filter(|frame| !frames::is_plumbing(frame)) {
+    for frame in frames::who_asked(book, stack) {
         let name = frame_key(frame);
         // A run of frames without symbols is one: their offsets are what differs between builds.
         if frames::nameless_module(frame).is_none() || names.last() != Some(&name) {
@@ -65,6 +65,14 @@ fn key(book: &Book, stack: u32) -> String {
         }
     }
     if names.is_empty() { NO_STACK.to_owned() } else { names.join(" < ") }
+}
+
+/// Name of a frame in a flame graph of two runs: without what differs between runs of the same code.
+pub(super) fn flame_name(frame: &Frame) -> String {
+    match frames::nameless_module(frame) {
+        Some(module) => format!("[{}]", library(module)),
+        None => CLONE.replace(&frames::function(frame), "").into_owned(),
+    }
 }
 
 /// Name of a frame without what differs between runs of the same code: `load_model (srt/model_loader/loader.py)`.
@@ -160,7 +168,7 @@ mod tests {
             StackKeys::new(&t.book).key(Some(0)).to_string()
         };
         let key = key_of(7, 0x1234, "/venv", "00112233445566");
-        assert_eq!(key, "[jit.so] < load (sglang/a.py)");
+        assert_eq!(key, "load (sglang/a.py)");
         assert_eq!(key, key_of(99, 0x8888, "/opt/other", "deadbeefdeadbeef"));
     }
 

@@ -74,7 +74,8 @@ fn change(both: &Both<'_, '_, '_>, ([phase, owner, kind, api], _): Key, group: &
         other_count: group.held.count[1],
         ranks: ranks.into_iter().map(|place| both.pairs.places[place].label.clone()).collect(),
         frames: shown
-            .map(|(side, stack)| frames::innermost_useful(both.runs[side].axes.book(), stack, FRAMES))
+            .map(|(side, stack)| frames::who_asked(both.runs[side].axes.book(), stack))
+            .map(|asked| asked.into_iter().take(FRAMES).map(frames::describe).collect())
             .unwrap_or_default(),
     }
 }

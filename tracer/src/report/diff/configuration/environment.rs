@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ledger::Book;
+use crate::ledger::ProcessInfo;
 
 /// Values shown of a variable that is not the same in all processes.
 const VALUES: usize = 4;
 
-/// Variables of all processes that a trace kept. One that has other values in other processes has all of them.
-pub(super) fn variables(book: &Book) -> BTreeMap<String, String> {
+/// Variables of some processes that a trace kept. One that has other values in other processes has all of them.
+pub(super) fn variables<'b>(processes: impl IntoIterator<Item = &'b ProcessInfo>) -> BTreeMap<String, String> {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for process in &book.processes {
+    for process in processes {
         for (name, value) in process.env.iter().filter_map(|variable| variable.split_once('=')) {
             values.entry(name).or_default().insert(value);
         }
@@ -29,7 +29,6 @@ pub(super) fn join(values: &BTreeSet<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::ProcessInfo;
 
     #[test]
     fn variables_of_all_processes_are_gathered() {
@@ -39,7 +38,7 @@ mod tests {
         };
         let mut processes = vec![process(&["A=1", "NO_VALUE"]), process(&["A=1", "B=x=y"])];
         processes.extend((0..6).map(|n| process(&[&format!("RANK={n}")])));
-        let variables = variables(&Book { processes, ..Book::default() });
+        let variables = variables(&processes);
         let expected = [("A", "1"), ("B", "x=y"), ("RANK", "0, 1, 2, 3 and 2 more")];
         assert_eq!(variables, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }

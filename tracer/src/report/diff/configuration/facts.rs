@@ -7,6 +7,7 @@ use crate::ledger::{Book, ProcessInfo};
 use crate::lifecycle::{RankEvidence, logs};
 use crate::report::diff::Run;
 use crate::report::diff::model::Source;
+use crate::report::diff::pair::holding;
 use crate::report::diff::stack_key::library;
 use crate::trace::record::{self, Library};
 
@@ -22,34 +23,37 @@ pub(super) fn facts(run: &Run<'_, '_>) -> Facts {
     let mut add = |source: Source, values: BTreeMap<String, String>| {
         facts.extend(values.into_iter().map(|(name, value)| ((source, name), value)));
     };
-    add(Source::Argument, argv::options(&command(run)));
+    let main = main(run);
+    let command = match (&book.header.command[..], main) {
+        ([], Some(main)) => &main.command,
+        _ => &book.header.command,
+    };
+    add(Source::Argument, argv::options(command));
     add(Source::ServerArgument, server_arguments(book));
-    add(Source::Environment, environment::variables(book));
+    // Compilers and shells that a server starts have variables of their own.
+    let holding = holding(book).into_iter().filter_map(|process| book.processes.get(process));
+    add(Source::Environment, environment::variables(main.into_iter().chain(holding)));
     add(Source::Library, libraries(&book.libraries));
     add(Source::Host, host(book));
     add(Source::Tracer, tracer(book));
     facts
 }
 
-/// The traced command; where vramtrace attached, that of the ranks' outermost traced ancestor.
-fn command(run: &Run<'_, '_>) -> Vec<String> {
+/// The outermost traced ancestor of the ranks, or of what holds memory.
+fn main<'b>(run: &Run<'_, 'b>) -> Option<&'b ProcessInfo> {
     let book = run.axes.book();
-    if !book.header.command.is_empty() {
-        return book.header.command.clone();
-    }
     let is_rank = |process: &&usize| run.axes.ranks()[**process].evidence != RankEvidence::None;
     let order = run.axes.order();
-    let first = order.iter().find(is_rank).or_else(|| order.first());
-    let mut process: Option<&ProcessInfo> = first.and_then(|process| book.processes.get(*process));
+    let first = order.iter().find(is_rank).or_else(|| order.first())?;
+    let mut process = book.processes.get(*first)?;
     // As many steps as there are processes at most: a damaged trace may have a circle of parents.
     for _ in 0..book.processes.len() {
-        let parent = process.and_then(|child| book.processes.iter().find(|known| Some(known.pid) == child.parent));
-        process = match parent {
-            Some(parent) if !parent.command.is_empty() => Some(parent),
+        match book.processes.iter().find(|known| Some(known.pid) == process.parent) {
+            Some(parent) if !parent.command.is_empty() => process = parent,
             _ => break,
-        };
+        }
     }
-    process.map(|process| process.command.clone()).unwrap_or_default()
+    Some(process)
 }
 
 /// What servers printed of their arguments; of two lines that name one, the last.

@@ -13,6 +13,9 @@ use crate::report::text::{Style, cells::axis_title, sentence};
 /// Rows before the smaller ones become one.
 const ROWS: usize = 20;
 
+/// Axes beside which there is room for what changed in each rank.
+const EACH_AXES: usize = 4;
+
 /// Cells of a group of ranks that have the same labels on the other axes.
 struct Row {
     group: usize,
@@ -92,7 +95,7 @@ fn rows(diff: &Diff, groups: &[Group]) -> Vec<Row> {
 
 /// Columns: the group of ranks, the other axes, both runs, the change, and what it is in each rank of a group of several.
 fn set(diff: &Diff, groups: &[Group], rows: &[Row]) -> String {
-    let several = groups.iter().any(|group| group.members.len() > 1);
+    let several = groups.iter().any(|group| group.members.len() > 1) && diff.by.len() <= EACH_AXES;
     let rest = rest(diff);
     let names = by_rank(diff).into_iter().chain(rest.iter().copied());
     let mut columns: Vec<Column> = names.map(|axis| Column::Name(axis_title(axis))).collect();
@@ -149,9 +152,17 @@ fn each(row: &Row, group: Option<&Group>) -> String {
     let absent = (row.deltas.len() < members).then_some(0);
     let deltas = || row.deltas.iter().copied().chain(absent);
     match (deltas().min(), deltas().max()) {
-        (Some(least), Some(most)) if least != most => format!("{} … {}", signed(least), signed(most)),
+        (Some(least), Some(most)) if least != most => range(&signed(least), &signed(most)),
         (Some(same), _) => signed(same),
         _ => String::new(),
+    }
+}
+
+/// `+1.00 … +4.00 GiB`: the unit once, where it is the same.
+fn range(least: &str, most: &str) -> String {
+    match (least.split_once(' '), most.split_once(' ')) {
+        (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} … {most}"),
+        _ => format!("{least} … {most}"),
     }
 }
 

@@ -20,8 +20,7 @@ pub(super) fn groups(diff: &Diff) -> Vec<Group> {
         let members: Vec<usize> =
             all().filter(|(_, rank)| rank.is_rank && presence(rank) == runs).map(|(n, _)| n).collect();
         if !members.is_empty() {
-            let names: Vec<&str> = members.iter().map(|n| diff.ranks[*n].rank.as_str()).collect();
-            groups.push(Group { label: span(&names) + note, members });
+            groups.push(Group { label: span(diff, &members) + note, members });
         }
     }
     let single = |(n, rank): (usize, &RankChange)| {
@@ -36,10 +35,19 @@ pub(super) fn groups(diff: &Diff) -> Vec<Group> {
     groups
 }
 
-/// `TP0`, `TP0, TP1`, `TP0…TP7`.
-pub(super) fn span(names: &[&str]) -> String {
-    match names {
-        [first, .., last] if names.len() > 2 => format!("{first}…{last}"),
-        names => names.join(", "),
+/// Names of some of the ranks and other processes, by their positions in order: `TP0, TP1`, `TP0…TP7`, `5 ranks, tokenizer`.
+pub(super) fn span(diff: &Diff, members: &[usize]) -> String {
+    let name = |n: &usize| diff.ranks[*n].rank.as_str();
+    let (ranks, others): (Vec<usize>, Vec<usize>) = members.iter().partition(|n| diff.ranks[**n].is_rank);
+    let are_adjacent = ranks.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let mut parts: Vec<String> = match &ranks[..] {
+        [first, _, .., last] if are_adjacent && ranks.len() > 2 => vec![format!("{}…{}", name(first), name(last))],
+        [_, _, _, _, ..] => vec![format!("{} ranks", ranks.len())],
+        few => few.iter().map(|n| name(n).to_owned()).collect(),
+    };
+    match &others[..] {
+        [_, _, _, ..] => parts.push(format!("{} processes", others.len())),
+        few => parts.extend(few.iter().map(|n| name(n).to_owned())),
     }
+    parts.join(", ")
 }
