@@ -299,6 +299,11 @@ fn a_comparison_shows_what_diff_says() {
     let listed = page.bytes("#stack-changes td:nth-child(3) data");
     let stacks = diff["stacks"].as_array().unwrap();
     assert!(!listed.is_empty());
+    let mut root = |value: &str| {
+        page.eval(&format!("{{ const s = document.querySelector('#flame select'); s.value = '{value}'; s.dispatchEvent(new Event('change')) }}"));
+        page.eval("Number(document.querySelector('.frame')?.dataset.bytes ?? 0)").as_i64().unwrap()
+    };
+    assert_eq!(root("more") - root("less"), diff["total_delta_bytes"].as_i64().unwrap());
     assert_eq!(listed, stacks.iter().take(40).map(|s| s["delta_bytes"].as_i64().unwrap()).collect::<Vec<_>>());
     page.is_quiet();
 }

@@ -6,8 +6,10 @@ use super::clean::clean;
 use super::flame::Flame;
 use super::timeline::Timeline;
 use super::{Error, Shown};
-use crate::lifecycle::PHASES;
-use crate::report::diff::{Diff, Question, Run};
+use crate::lifecycle::{Axis, PHASES};
+use crate::report::diff::flame::fold;
+use crate::report::diff::{Diff, Question, Run, When};
+use crate::report::folded;
 use crate::report::query::{At, Query};
 use crate::report::summary::Summary;
 use crate::report::trust;
@@ -40,7 +42,8 @@ pub(super) fn page(shown: Shown<'_>, base: Option<Shown<'_>>, at: At) -> Result<
     })))
 }
 
-/// The JSON of `vramtrace diff`, without the far end of its stacks; how many were left out is said.
+/// The JSON of `vramtrace diff`, without the far end of its stacks (how many were left out is said), and the stacks that
+/// changed as a flame graph.
 fn changes(base: Shown<'_>, other: Shown<'_>) -> Result<Value, Error> {
     let (base, other) = (Run { name: base.name, axes: base.axes }, Run { name: other.name, axes: other.axes });
     let diff = Diff::new(&base, &other, &Question::default())?;
@@ -50,6 +53,8 @@ fn changes(base: Shown<'_>, other: Shown<'_>) -> Result<Value, Error> {
         stacks.truncate(KEPT);
     }
     diff["left_out"] = json!(left_out);
+    let folded = fold([&base, &other], &[Axis::Rank, Axis::Phase], folded::Value::Live, When::default())?.0;
+    diff["flame"] = json!(Flame::of_changes(&folded));
     Ok(diff)
 }
 

@@ -86,6 +86,11 @@ fn a_comparison_is_the_one_of_diff() {
     let expected = diff::Diff::new(&runs[0], &runs[1], &diff::Question::default()).unwrap();
     let mut shown = data(&page)["diff"].clone();
     assert_eq!(shown.as_object_mut().unwrap().remove("left_out"), Some(0.into()));
+    // The flame graph of what came and went sums to the difference.
+    let flame = shown.as_object_mut().unwrap().remove("flame").unwrap();
+    let sum =
+        |column: usize| flame["rows"].as_array().unwrap().iter().map(|row| row[column].as_i64().unwrap()).sum::<i64>();
+    assert_eq!(sum(4) - sum(5), expected.bytes.delta_bytes);
     // Read back from text as the page's own was.
     assert_eq!(shown, serde_json::from_str::<Value>(&diff::json::render(&expected)).unwrap());
 }

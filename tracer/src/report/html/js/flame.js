@@ -5,8 +5,7 @@ const LEVEL = 20;
 const NARROW = 2;
 
 class FlameGraph {
-  constructor(flame) {
-    this.flame = flame;
+  constructor() {
     this.value = "live";
     this.order = timeline.by === "phase" ? "phase" : "rank";
     this.all = false;
@@ -23,7 +22,8 @@ class FlameGraph {
 
   /** Everything of the section. */
   parts() {
-    const values = [["live", `held ${moment}`], ["peak", "held at each process's peak"], ["allocated", "ever allocated"]];
+    const changes = diff ? [["more", `more than in ${diff.base.name}`], ["less", `less than in ${diff.base.name}`]] : [];
+    const values = [["live", `held ${moment}`], ["peak", "held at each process's peak"], ["allocated", "ever allocated"], ...changes];
     const orders = [["phase,rank", "phase, then rank"], ["rank,phase", "rank, then phase"], ["rank", "rank"], ["phase", "phase"], ["owner", "owner"], ["none", "nothing"]];
     orders.sort((a, b) => (b[0] === this.order) - (a[0] === this.order));
     this.search = el("input", { type: "search", id: "search", placeholder: "function, file or library", autocomplete: "off", spellcheck: "false", oninput: () => this.seek() });
@@ -50,7 +50,9 @@ class FlameGraph {
 
   /** Makes the tree anew and shows all of it. */
   rebuild() {
-    this.top = buildTree(this.flame, this.order, this.all);
+    // What came and what went are stacks of both runs, told apart by functions alone.
+    const changes = this.value === "more" || this.value === "less";
+    this.top = buildTree(changes ? diff.flame : page.flame, this.order, this.all || changes);
     this.index = VALUES[this.value] - 4;
     this.seek(false);
     this.zoom(this.top, false);
@@ -108,7 +110,7 @@ class FlameGraph {
         class: classes, role: "treeitem", tabindex: -1, "aria-level": box.level + 1, "aria-setsize": siblings, "aria-posinset": place,
         "aria-label": `${clip(box.text, 300)}, ${human(bytes)}, ${percent(bytes, this.top.sums[this.index])}`,
         "data-bytes": bytes,
-        "--f": box.shade ?? `var(--${box.look === "group" ? "hover" : box.look})`,
+        "--f": box.shade ?? this.colour(box),
       },
       text,
     );
@@ -118,6 +120,11 @@ class FlameGraph {
     this.boxes.set(element, box);
     this.elements.set(box, element);
     return element;
+  }
+
+  colour(box) {
+    if (box.look === "group") return "var(--hover)";
+    return this.value === "more" || this.value === "less" ? `rgb(var(--${this.value}) / .3)` : `var(--${box.look})`;
   }
 
   /** Says what a box is. */
@@ -205,7 +212,7 @@ function flame() {
     show("flame", el("p", {}, "No GPU memory was allocated."));
     return;
   }
-  const graph = new FlameGraph(page.flame);
+  const graph = new FlameGraph();
   show("flame", graph.parts());
   if (page.flame.merged) show("flame", el("p", { class: "note" }, `${counted(page.flame.merged, "smaller stack")} are told together, for there are too many to draw.`));
   graph.rebuild();

@@ -1,7 +1,8 @@
 // Stacks as a tree: rows of the page's data laid out below the roots that the reader chose.
 
 const LOOKS = ["native", "python", "plumbing", "call"];
-const VALUES = { live: 4, peak: 5, allocated: 6 };
+/** Column of a row for each kind of bytes; in a comparison's rows stand what came and what went. */
+const VALUES = { live: 4, peak: 5, allocated: 6, more: 4, less: 5 };
 const ROOT_ORDERS = {
   rank: ["rank"], "phase,rank": ["phase", "rank"], "rank,phase": ["rank", "phase"], phase: ["phase"], owner: ["owner"], none: [],
 };
