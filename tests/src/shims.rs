@@ -24,6 +24,21 @@ const PRODUCTS: &[Product] = &[
     Product { name: "libnvidia-ml.so.1", sources: &["cuda/nvml"], flags: SHARED },
     Product { name: "libc10.so", sources: &["cuda/c10"], flags: SHARED },
     Product {
+        name: "libc10_cuda.so",
+        sources: &["cuda/c10_cuda"],
+        flags: &["-shared", "-fvisibility=hidden", "-l:libc10.so", "-l:libcudart.so.12"],
+    },
+    Product {
+        name: "libtorch_cuda.so",
+        sources: &["cuda/torch_cuda"],
+        flags: &["-shared", "-fvisibility=hidden", "-l:libcudart.so.12"],
+    },
+    Product {
+        name: "libcublas.so.12",
+        sources: &["cuda/cublas", "cuda/runtime"],
+        flags: &["-shared", "-fvisibility=hidden", "-DSTATIC_RUNTIME"],
+    },
+    Product {
         name: "libnccl.so.2",
         sources: &["cuda/nccl", "cuda/runtime"],
         flags: &["-shared", "-fvisibility=hidden", "-DSTATIC_RUNTIME"],

@@ -92,6 +92,9 @@ pub struct Piece {
     pub memory: u64,
     /// What the simulated libcuda made it for, in the ledger's words (`context`, `cuda_malloc`, …).
     pub kind: String,
+    /// What the program itself said of it (`control`, `label`).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
     /// The other process of `lost`, `gained` and `import`; else 0.
     pub peer: u32,
     /// Live bytes of `pid` on this GPU afterwards (host memory: on the host).

@@ -10,7 +10,6 @@ use std::path::Path;
 use live_tests::servers::{TP1, TP2_OFF, TP2_ON, book};
 use tracer::ledger::Book;
 use tracer::lifecycle::{Axes, Axis, RankEvidence, Role, root};
-use tracer::report::explain::kv_budget::kv_budgets;
 
 const MIB: u64 = 1 << 20;
 
@@ -137,35 +136,6 @@ fn printed_memory_of_sglang_tp1() {
         ("max_total_num_tokens", 9669),
     ];
     assert_eq!(figures, expected);
-}
-
-/// The KV pool that `SGLang` printed is the one that its formula gives for what it printed of free memory.
-#[test]
-fn kv_budgets_of_sglang() {
-    // K and V as printed (GiB, each rounded to a hundredth), tokens, and their bytes by the model's shape: bf16, 8 layers, heads
-    // of 64, 8 heads for keys and for values.
-    for (server, printed, tokens, of_a_token) in
-        [(TP1, 41.38, 2_711_314, 16_384), (TP2_ON, 41.32, 5_415_308, 8192), (TP2_OFF, 41.32, 5_416_664, 8192)]
-    {
-        let book = book(&server);
-        let budgets = kv_budgets(&Axes::new(&book));
-        assert_eq!(budgets.len(), server.ranks.len(), "{}", server.name);
-        for budget in &budgets {
-            assert_eq!((budget.mem_fraction_static, budget.fits), (Some(0.3), Some(true)));
-            assert_eq!(budget.tokens, Some(tokens));
-            assert_eq!(budget.versions.as_deref(), Some(">=0.5.14, <=0.5.19"), "it was 0.5.17");
-            let rest = u64::try_from(budget.rest_bytes.expect("a rest")).expect("room");
-            // Figures of free memory are printed to a hundredth of a GiB: A's counts once, P's 0.7 times.
-            let exact = tokens * of_a_token;
-            assert!(rest.abs_diff(exact) < (1 << 30) / 100, "{}: {rest} is not {exact}", server.name);
-            let printed = (printed * f64::from(1 << 30)) as u64;
-            assert!(budget.printed_pool_bytes.expect("sizes").abs_diff(printed) < 1 << 20);
-            // The ledger has the tables of requests and tokens too (88 and 108 MiB), and what pages round up.
-            let pool = budget.pool_bytes.expect("a pool");
-            assert!(pool >= exact && pool - exact < 144 * MIB, "{}: {pool} is not {exact}", server.name);
-            assert!(budget.missing.is_empty(), "{:?}", budget.missing);
-        }
-    }
 }
 
 /// `PyTorch` with native stacks: the library of the caller tells the owner.

@@ -60,6 +60,8 @@ pub struct Config {
     pub task_fsbase: u32,
     /// Processes of this user may be held ([`CONFIG_HOLD`]).
     pub uid: u32,
+    /// Blocks of `PyTorch`'s allocator of at least this size bring their Python frames.
+    pub block_stack_bytes: u32,
 }
 
 /// Report (and hold) processes that are not tracked when they load libcuda.

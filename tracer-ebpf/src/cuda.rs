@@ -65,7 +65,8 @@ fn enter(ctx: &ProbeContext, tgid: u32, tid: u32) -> Option<()> {
     read_values(call, spec, AT_ENTRY);
     thread.depth = depth as u32 + 1;
     if spec.flags & SPEC_STACK != 0 && depth == 0 {
-        thread.calls[0].flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp });
+        thread.calls[0].flags =
+            stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp, returned: false });
     }
     Some(())
 }
@@ -99,7 +100,7 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
     read_values(call, spec, AT_RETURN);
     let mut flags = call.flags;
     if failed && flags == 0 && spec.flags & SPEC_STACK_ON_FAILURE != 0 {
-        flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp });
+        flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true });
     }
     if failed || spec.flags & SPEC_QUIET == 0 {
         send(tgid, tid, thread, depth, regs, flags);

@@ -6,11 +6,13 @@
 
 mod config;
 mod interpreter;
+mod output;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use config::*;
 pub use interpreter::*;
+pub use output::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
 pub const ARGS: usize = 6;
@@ -63,6 +65,8 @@ pub const KIND_RELEASE: u32 = 8;
 pub const KIND_PYTHON: u32 = 9;
 /// A Python code object met for the first time: [`PythonCode`]. Precedes the record whose Python frames name it.
 pub const KIND_CODE: u32 = 10;
+/// `PyTorch`'s caching allocator handed a block out or took one back: [`Block`].
+pub const KIND_BLOCK: u32 = 12;
 
 /// A [`Stack`] record of this thread precedes this one.
 pub const FLAG_STACK: u32 = 1;
@@ -70,6 +74,8 @@ pub const FLAG_STACK: u32 = 1;
 pub const FLAG_HELD: u32 = 2;
 /// The process is not traced: it is reported because it may be one day.
 pub const FLAG_UNTRACKED: u32 = 8;
+/// In [`Header::flags`] of a [`Stack`]: its instruction pointer stands after a call that has just returned.
+pub const FLAG_RETURNED: u32 = 16;
 /// A [`PythonStack`] record of this thread precedes this one.
 pub const FLAG_PYTHON: u32 = 4;
 
@@ -107,6 +113,26 @@ pub struct Call {
     pub depth: u32,
     /// Bit n: `values[n]` could not be read.
     pub unreadable: u32,
+}
+
+/// `PyTorch`'s caching allocator handed a block out or took one back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// Kind [`KIND_BLOCK`].
+    pub header: Header,
+    /// Address of the block.
+    pub address: u64,
+    /// Its bytes; negative when it is taken back.
+    pub bytes: i64,
+    /// Bytes of all blocks of the device, after this.
+    pub allocated: u64,
+    /// Bytes of all segments of the device, after this.
+    pub reserved: u64,
+    /// CUDA device ordinal.
+    pub device: u32,
+    /// Unused.
+    pub pad: u32,
 }
 
 /// A driver ioctl returned.
@@ -335,10 +361,14 @@ pub enum Loss {
     UnreadableStack = 6,
     /// The names of a Python code object could not be sent.
     PythonCode = 7,
+    /// Output of a process was not read, or not all of it.
+    Output = 8,
+    /// A process ended before its writes were probed.
+    Unfollowed = 9,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 9;
+pub const LOSSES: usize = 11;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

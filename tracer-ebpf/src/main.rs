@@ -10,12 +10,14 @@ mod code;
 mod cuda;
 mod hold;
 mod linker;
+mod log;
 mod maps;
 mod process;
 mod python;
 mod read;
 mod rm;
 mod stack;
+mod torch;
 mod transfers;
 
 #[cfg(target_arch = "bpf")]

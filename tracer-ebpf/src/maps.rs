@@ -65,6 +65,9 @@ pub static SPECS: Array<Spec> = Array::with_max_entries(PROBES, 0);
 /// Traced processes.
 #[map]
 pub static TRACKED: HashMap<u32, u32> = HashMap::with_max_entries(65536, 1 /* BPF_F_NO_PREALLOC */);
+/// Processes whose writes are probed, or never will be: user space adds them.
+#[map]
+pub static FOLLOWED: HashMap<u32, u32> = HashMap::with_max_entries(65536, 1);
 /// Processes held for user space, with the time at which they were. User space removes what it continues.
 #[map]
 pub static HELD: HashMap<u32, u64> = HashMap::with_max_entries(65536, 1);

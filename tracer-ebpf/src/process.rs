@@ -8,7 +8,10 @@ use tracer_ebpf::{
 
 use crate::{
     hold::hold,
-    maps::{EVENTS, EXES, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose, tracked},
+    maps::{
+        EVENTS, EXES, FOLLOWED, HELD, TAILS, THREADS, TRACKED, config, header, identify, ids, kernel_word, lose,
+        tracked,
+    },
     python::PYTHONS,
     rm,
 };
@@ -95,8 +98,8 @@ fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
         return None;
     };
     // An executable never seen may bring its own dynamic linker (a container's): hold it until that is probed. The
-    // signal is delivered before the first instruction of the new image.
-    let held = known != EXE_PROBED && hold(tgid);
+    // signal is delivered before the first instruction of the new image. The same for one whose writes are not probed yet.
+    let held = (known != EXE_PROBED || FOLLOWED.get_ptr(tgid).is_none()) && hold(tgid);
     let flags = if held { FLAG_HELD } else { 0 };
     entry.write(Process { header: header(KIND_EXEC, flags, tgid, tid), other: 0, value: 0, exe });
     entry.submit(0);
@@ -129,6 +132,9 @@ fn exit(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
     if unsafe { field(signal, config.signal_live) } == 0 {
         let _ = TRACKED.remove(tgid);
         let _ = PYTHONS.remove(tgid);
+        if FOLLOWED.remove(tgid).is_err() {
+            lose(Loss::Unfollowed);
+        }
         send(KIND_EXIT, 0, tgid, tid, Details { value: code, ..Details::default() });
     }
     Some(())

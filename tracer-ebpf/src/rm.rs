@@ -89,7 +89,7 @@ pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
     if let Some(pending) = take_pending(tid) {
         // SAFETY: as in `libc_ioctl`.
         let regs = unsafe { &*ctx.regs };
-        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
         let ret = regs.rax as i32 as i64;
         request(tgid, tid, pending.request(ret), Some(registers));
     }
@@ -135,7 +135,7 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
         {
             transfers::check();
             let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
-            let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp };
+            let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
             request(
                 tgid,
                 tid,
@@ -352,7 +352,7 @@ unsafe fn copy_params(to: *mut u8, from: u64, len: u32) -> u32 {
 fn user_registers() -> Option<Registers> {
     // SAFETY: the current task's own saved registers, read through a helper.
     let regs = unsafe { bpf_probe_read_kernel(bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs) }.ok()?;
-    Some(Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp })
+    Some(Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true })
 }
 
 /// The current process's open file behind `fd`; 0 when there is none.

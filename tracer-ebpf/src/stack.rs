@@ -1,7 +1,7 @@
 //! User registers and a slice of user stack, for unwinding in user space.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
+use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_RETURNED, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
 
 use crate::{
     maps::{EVENTS, THREADS, config, header, lose},
@@ -14,6 +14,8 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub bp: u64,
+    /// `ip` stands after a call (or the `syscall` instruction) that has just returned.
+    pub returned: bool,
 }
 
 #[repr(C)]
@@ -64,7 +66,7 @@ fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
             return false;
         }
         (&raw mut (*sample).stack).write(Stack {
-            header: header(KIND_STACK, 0, tgid, tid),
+            header: header(KIND_STACK, if registers.returned { FLAG_RETURNED } else { 0 }, tgid, tid),
             ip: registers.ip,
             sp: registers.sp,
             bp: registers.bp,

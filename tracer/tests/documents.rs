@@ -27,8 +27,10 @@ fn every_kind_of_record_is_documented() {
     let kind =
         |line: &str| serde_json::from_str::<Value>(line).unwrap().as_object().unwrap().keys().next().unwrap().clone();
     let shown: BTreeSet<_> = examples().map(kind).collect();
-    let all =
-        ["header", "library", "process", "frame", "stack", "rm", "call", "log", "nvml", "loss", "notice", "footer"];
+    let all = [
+        "header", "library", "process", "frame", "stack", "rm", "call", "block", "log", "nvml", "loss", "notice",
+        "footer",
+    ];
     assert_eq!(shown, all.iter().map(|kind| (*kind).to_owned()).collect());
 }
 

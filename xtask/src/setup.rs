@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -26,6 +26,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("python3-pip", "real CUDA runtime libraries"),
     ("fuse3", "simulated driver"),
     ("chromium", "tests of HTML reports"),
+    ("gdb", "native stacks to compare with"),
 ];
 
 /// Installs whatever is missing.

@@ -107,7 +107,10 @@ void segment_register(struct segment *segment, bool in);
 /* context.c */
 CUresult context_grow_local(struct context *ctx, uint64_t per_thread, const char *kind);
 void pools_forget(struct context *ctx);       /* pool.c */
-void allocations_forget(struct context *ctx); /* memory.c */
+void allocations_forget(struct context *ctx); /* vmm.c: a handle for an object of the resource manager */
+CUmemGenericAllocationHandle vmm_publish(struct gpu *gpu, uint32_t object, uint64_t bytes);
+
+/* memory.c */
 void modules_forget(struct context *ctx);     /* module.c */
 void graphs_forget(struct context *ctx);      /* graph.c */
 CUresult context_primary(struct gpu *gpu, struct context **ctx);

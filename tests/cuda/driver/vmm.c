@@ -22,7 +22,7 @@ struct mapping {
 
 static struct mapping *mappings;
 
-static CUmemGenericAllocationHandle publish(struct gpu *gpu, uint32_t object, uint64_t bytes) {
+CUmemGenericAllocationHandle vmm_publish(struct gpu *gpu, uint32_t object, uint64_t bytes) {
     struct phys *p = malloc(sizeof *p);
     *p = (struct phys){gpu, object, bytes, 1, 0};
     return (uintptr_t)p;
@@ -58,7 +58,7 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const 
         rm_free(gpu->device, object);
         return 800; /* CUDA_ERROR_NOT_PERMITTED */
     }
-    *out = publish(gpu, object, charged);
+    *out = vmm_publish(gpu, object, charged);
     return CUDA_SUCCESS;
 }
 
@@ -213,6 +213,6 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
     if (status)
         return rm_result(status);
     memcpy(&bytes, info.metadata, sizeof bytes);
-    *out = publish(gpu, i.objects[0], bytes);
+    *out = vmm_publish(gpu, i.objects[0], bytes);
     return CUDA_SUCCESS;
 }

@@ -1,29 +1,13 @@
 /*
- * libnccl as a memory user: a communicator takes 49 device buffers, 544 MiB in all, as one of two ranks on H200s was
- * seen to. It has its own copy of the runtime linked in, as the real one does. No data moves.
+ * libnccl as a memory user: communicators and what they take. It has its own copy of the runtime linked in, as the real one
+ * does. No data moves.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../include/cudart_abi.h"
-
-#define API __attribute__((visibility("default")))
-#define MIB (1ull << 20)
-
-typedef int ncclResult_t;
-typedef struct {
-    char internal[128];
-} ncclUniqueId;
-
-typedef struct comm {
-    int rank, ranks;
-    int count;
-    void *buffers[64];
-} *ncclComm_t;
-
-enum { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclInvalidArgument = 4 };
+#include "nccl.h"
 
 API ncclResult_t ncclGetVersion(int *version) {
     *version = 22809;
@@ -35,39 +19,31 @@ API const char *ncclGetErrorString(ncclResult_t result) {
 }
 
 API ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
+    static int count;
     memset(out, 0, sizeof *out);
-    snprintf(out->internal, sizeof out->internal, "sim-%d-%p", (int)getpid(), (void *)out);
+    snprintf(out->internal, sizeof out->internal, "nccl-%d-%d", (int)getpid(), __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED));
     return ncclSuccess;
 }
 
 API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     if (!comm)
         return ncclInvalidArgument;
-    while (comm->count)
-        cudaFree(comm->buffers[--comm->count]);
+    buffers_give(comm);
+    bootstrap_close(comm);
     free(comm);
     return ncclSuccess;
 }
 
-/* 30 × 16 MiB + 18 × 2 MiB + 28 MiB. */
-static ncclResult_t take_buffers(ncclComm_t comm) {
-    for (int i = 0; i < 49; i++) {
-        size_t bytes = i < 30 ? 16 * MIB : i < 48 ? 2 * MIB : 28 * MIB;
-        if (cudaMalloc(&comm->buffers[i], bytes))
-            return ncclUnhandledCudaError;
-        comm->count++;
-    }
-    return ncclSuccess;
-}
-
-API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, int rank) {
-    (void)id;
-    if (!out || ranks < 1 || rank < 0 || rank >= ranks)
+static ncclResult_t make(ncclComm_t *out, int ranks, const ncclUniqueId *id, int rank, bool alone) {
+    if (!out || ranks < 1 || ranks > 64 || rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     ncclComm_t comm = calloc(1, sizeof *comm);
     comm->rank = rank;
     comm->ranks = ranks;
-    ncclResult_t result = ranks > 1 ? take_buffers(comm) : ncclSuccess;
+    comm->alone = alone || ranks == 1;
+    ncclResult_t result = comm->alone ? ncclSuccess : bootstrap_connect(comm, id->internal);
+    if (!result && ranks > 1)
+        result = buffers_take(comm);
     if (result)
         ncclCommDestroy(comm);
     else
@@ -75,9 +51,13 @@ API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, i
     return result;
 }
 
+API ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id, int rank) {
+    return make(out, ranks, &id, rank, false);
+}
+
 API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, void *config) {
     (void)config;
-    return ncclCommInitRank(out, ranks, id, rank);
+    return make(out, ranks, &id, rank, false);
 }
 
 API ncclResult_t ncclCommInitAll(ncclComm_t *out, int count, const int *devices) {
@@ -88,7 +68,7 @@ API ncclResult_t ncclCommInitAll(ncclComm_t *out, int count, const int *devices)
     for (int i = 0; i < count; i++) {
         ncclResult_t result = cudaSetDevice(devices ? devices[i] : i) ? ncclUnhandledCudaError : ncclSuccess;
         if (!result)
-            result = ncclCommInitRank(&out[i], count, id, i);
+            result = make(&out[i], count, &id, i, true);
         if (result)
             return result;
     }

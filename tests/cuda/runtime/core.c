@@ -13,6 +13,7 @@ typedef CUresult (*look_up)(const char *, void **, int, cuuint64_t, int *);
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static look_up get_address;
 static __thread int device, bound = -1;
+static __thread bool chosen;
 static __thread cudaError_t last_error;
 static CUcontext primaries[64];
 
@@ -37,8 +38,19 @@ cudaError_t runtime_result(CUresult result) {
     return error;
 }
 
+/* A thread that chose no device through this copy of the runtime works on that of its current context. */
+static CUresult adopt_device(void) {
+    CUdevice current;
+    DRIVER(cuCtxGetDevice, CUresult(*)(CUdevice *));
+    if (!chosen && !cuCtxGetDevice_(&current))
+        device = current;
+    return CUDA_SUCCESS;
+}
+
 cudaError_t runtime_context(void) {
     CUcontext ctx;
+    if (adopt_device())
+        return cudaErrorInitializationError;
     if (bound == device && primaries[device])
         return cudaSuccess;
     DRIVER(cuInit, CUresult(*)(unsigned));
@@ -72,16 +84,21 @@ API cudaError_t cudaSetDevice(int wanted) {
         return error;
     if (wanted < 0 || wanted >= count)
         return runtime_result(CUDA_ERROR_INVALID_DEVICE);
+    bool chose = chosen;
     device = wanted;
+    chosen = true;
     error = runtime_context();
-    if (error)
+    if (error) {
         device = before;
+        chosen = chose;
+    }
     return error;
 }
 
 API cudaError_t cudaGetDevice(int *out) {
+    CUresult result = adopt_device();
     *out = device;
-    return cudaSuccess;
+    return runtime_result(result);
 }
 
 API cudaError_t cudaDeviceReset(void) {

@@ -1,10 +1,10 @@
-//! Faults on request: what a program or test writes into the mount's `control` file.
+//! Faults and labels on request: what a program or test writes into the mount's `control` file.
 
 use serde::{Deserialize, Serialize};
 
 use super::abi::nr;
 
-/// One line of `control`, JSON: `{"fault":{…}}` or `{"limit":{…}}`.
+/// One line of `control`, JSON: `{"fault":{…}}`, `{"limit":{…}}`, `{"label":{…}}` …
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
@@ -16,6 +16,21 @@ pub enum Command {
         gpu: usize,
         /// Bytes that CUDA can allocate from now on.
         bytes: u64,
+    },
+    /// Put a text of the program's own beside all that the writing thread allocates from now on.
+    Label {
+        /// Free text; empty takes the label away.
+        text: String,
+    },
+    /// The same, with the text that another thread has now: a library's helper thread works for the one that called it.
+    LabelLike {
+        /// The other thread.
+        tid: u32,
+    },
+    /// Note a named point of the program in the truth log.
+    Mark {
+        /// Its name.
+        name: String,
     },
 }
 

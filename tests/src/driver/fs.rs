@@ -35,6 +35,8 @@ pub struct State {
     pub faults: Faults,
     /// What each thread said its allocations are for.
     pub kinds: HashMap<u32, String>,
+    /// Labels of threads, for the truth log.
+    pub labels: HashMap<u32, String>,
     processes: HashMap<(u64, u32), u32>,
     next_file: u64,
     log: File,
@@ -44,6 +46,29 @@ impl State {
     /// Process of a thread that uses an open file; looked up once, as a thread id is not reused under an open file.
     pub fn process(&mut self, file: u64, tid: u32) -> u32 {
         *self.processes.entry((file, tid)).or_insert_with(|| process_of(tid))
+    }
+
+    /// Does what was written to `control` by a thread of process `pid`.
+    fn command(&mut self, command: Command, pid: u32, tid: u32) {
+        match command {
+            Command::Fault(fault) => self.faults.add(fault, pid),
+            Command::Limit { gpu, bytes } => {
+                if let Some(gpu) = self.rm.gpus.get_mut(gpu) {
+                    gpu.bytes = bytes;
+                }
+            }
+            Command::Label { text } => _ = self.labels.insert(tid, text),
+            Command::LabelLike { tid: other } => {
+                let text = self.labels.get(&other).cloned().unwrap_or_default();
+                self.labels.insert(tid, text);
+            }
+            Command::Mark { name } => {
+                self.rm.begin();
+                let live = self.rm.accounts.live(0, pid);
+                self.rm.log(pid, tid, What::Mark { name, gpu: 0, expected: None, live });
+                self.flush_log();
+            }
+        }
     }
 
     /// Writes what the resource manager did to the truth log.
@@ -85,6 +110,7 @@ impl Driver {
             rm,
             faults: Faults::default(),
             kinds: HashMap::new(),
+            labels: HashMap::new(),
             processes: HashMap::new(),
             next_file: 1,
             log,
@@ -225,16 +251,7 @@ impl Filesystem for Driver {
         let (CONTROL, Ok(commands)) = (ino.0, commands) else { return reply.error(Errno::EINVAL) };
         let writer = process_of(req.pid());
         let mut state = self.state();
-        for command in commands {
-            match command {
-                Command::Fault(fault) => state.faults.add(fault, writer),
-                Command::Limit { gpu, bytes } => {
-                    if let Some(gpu) = state.rm.gpus.get_mut(gpu) {
-                        gpu.bytes = bytes;
-                    }
-                }
-            }
-        }
+        commands.into_iter().for_each(|command| state.command(command, writer, req.pid()));
         reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
     }
 

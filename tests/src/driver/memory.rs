@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::rm::Caller;
 use crate::truth::Piece;
 
 /// A handle: client, object.
@@ -24,15 +25,19 @@ pub struct Memory {
     pub requested: u64,
     /// What for.
     pub kind: String,
+    /// The program's own text for it.
+    pub label: String,
     ring: Vec<Handle>,
     owner: Handle,
 }
 
 impl Memory {
-    /// New memory with one handle, its owner.
+    /// New memory, `(requested, charged)` bytes, with one handle, its owner.
     #[must_use]
-    pub fn new(gpu: usize, host: bool, requested: u64, bytes: u64, kind: String, handle: Handle) -> Self {
-        Self { gpu, host, bytes, requested, kind, ring: vec![handle], owner: handle }
+    pub fn new(gpu: usize, host: bool, bytes: (u64, u64), caller: &Caller, handle: Handle) -> Self {
+        let (requested, bytes) = bytes;
+        let (kind, label) = (caller.kind.clone(), caller.label.clone());
+        Self { gpu, host, bytes, requested, kind, label, ring: vec![handle], owner: handle }
     }
 
     /// Handle whose process pays.
@@ -69,6 +74,7 @@ impl Memory {
             object: handle.1,
             memory: id,
             kind: self.kind.clone(),
+            label: self.label.clone(),
             peer,
             live,
         }
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_youngest_duplicate_of_the_owner_inherits() {
-        let mut memory = Memory::new(0, false, 1, 1, String::new(), (1, 1));
+        let mut memory = Memory::new(0, false, (1, 1), &Caller::default(), (1, 1));
         memory.duplicate((1, 1), (2, 1));
         memory.duplicate((1, 1), (3, 1));
         memory.duplicate((2, 1), (4, 1));

@@ -45,7 +45,7 @@ struct World {
 const DEVICE: u32 = 1;
 
 fn caller(pid: u32) -> Caller {
-    Caller { pid: pid + 1, tid: pid + 1, file: u64::from(pid), kind: "vmm".into() }
+    Caller { pid: pid + 1, tid: pid + 1, file: u64::from(pid), kind: "vmm".into(), ..Caller::default() }
 }
 
 impl World {

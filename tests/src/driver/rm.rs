@@ -27,6 +27,8 @@ pub struct Caller {
     pub file: u64,
     /// What the thread said its allocations are for.
     pub kind: String,
+    /// The program's own text for what the thread allocates.
+    pub label: String,
 }
 
 /// A request to make an object.
@@ -205,7 +207,7 @@ impl Rm {
         let id = self.next_memory;
         self.next_memory += 1;
         let handle = (new.client, object);
-        let memory = Memory::new(gpu, host, new.size, bytes, caller.kind.clone(), handle);
+        let memory = Memory::new(gpu, host, (new.size, bytes), caller, handle);
         let pid = self.clients[&new.client].pid;
         let live = self.accounts.add(&memory, pid);
         let piece = memory.piece(id, handle, 0, live);

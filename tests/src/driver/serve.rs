@@ -128,6 +128,7 @@ fn carry_out(driver: &Driver, call: &Call, mut request: Request, named: Option<u
     let mut state = driver.state();
     let pid = state.process(call.file, call.tid);
     let kind = state.kinds.get(&call.tid).cloned().unwrap_or_default();
+    let label = state.labels.get(&call.tid).cloned().unwrap_or_default();
     let fault = state.faults.apply(pid, request.number, &request.arg).unwrap_or_default();
     state.rm.begin();
     let done = if let Some(errno) = fault.errno {
@@ -138,7 +139,7 @@ fn carry_out(driver: &Driver, call: &Call, mut request: Request, named: Option<u
         }
         Ok(())
     } else {
-        let caller = Caller { pid, tid: call.tid, file: call.file, kind };
+        let caller = Caller { pid, tid: call.tid, file: call.file, kind, label };
         ioctl::handle(&mut state.rm, &caller, request.number, &mut request.arg, named)
     };
     state.flush_log();

@@ -4,6 +4,7 @@ pub mod check;
 pub mod elf;
 mod files;
 pub mod find;
+pub mod follow;
 pub mod guard;
 pub mod host;
 pub mod image;

@@ -9,9 +9,12 @@ use super::{
     elf::ElfFile,
     find,
     kernel::{DriverHook, Kernel, Point, Probes},
-    plan::Plan,
+    plan::{self, Plan},
 };
-use crate::{probe, trace::record};
+use crate::{
+    probe::{self, Effect, Group},
+    trace::record,
+};
 
 /// Largest dynamic linker read whole: glibc's is 0.2 MiB, musl's (with its libc) 0.7 MiB.
 const LINKER_BYTES: u64 = 16 << 20;
@@ -20,6 +23,8 @@ const LINKER_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct Placer {
     hook: DriverHook,
+    /// Place the probes of [`Group::Tensors`] too.
+    tensors: bool,
     done: HashSet<(u64, u64)>,
     /// Libcs (true) and dynamic linkers; musl's file is both.
     parts: HashSet<(bool, u64, u64)>,
@@ -36,10 +41,10 @@ pub struct Placed {
 }
 
 impl Placer {
-    /// Nothing is placed yet.
+    /// Nothing is placed yet. `tensors`: place probes on `PyTorch`'s caching allocator too.
     #[must_use]
-    pub fn new(hook: DriverHook) -> Self {
-        Self { hook, done: HashSet::new(), parts: HashSet::new(), libraries: 0 }
+    pub fn new(hook: DriverHook, tensors: bool) -> Self {
+        Self { hook, tensors, done: HashSet::new(), parts: HashSet::new(), libraries: 0 }
     }
 
     /// Places probes in all that process `pid` maps now and that has none yet.
@@ -80,7 +85,7 @@ impl Placer {
         if !self.done.insert((library.device, library.inode)) {
             return;
         }
-        match place_table(kernel, library, self.libraries) {
+        match place_table(kernel, library, self.libraries, self.tensors) {
             Ok(record) => {
                 self.libraries += 1;
                 placed.libraries.push(record);
@@ -90,13 +95,23 @@ impl Placer {
     }
 }
 
-fn place_table(kernel: &mut Kernel, library: &find::Library, number: u32) -> io::Result<record::Library> {
+fn place_table(
+    kernel: &mut Kernel,
+    library: &find::Library,
+    number: u32,
+    tensors: bool,
+) -> io::Result<record::Library> {
     let file = ElfFile::open(&library.path).map_err(io::Error::other)?;
-    let wanted = probe::of(library.lib).filter(|(_, probe)| probe.group.by_default());
+    let is_wanted = |group: Group| group.by_default() || (tensors && group == Group::Tensors);
+    let wanted = probe::of(library.lib).filter(|(_, probe)| is_wanted(probe.group));
     let plan = Plan::new(&file, wanted).map_err(io::Error::other)?;
-    let points: Vec<Point> =
-        plan.points.iter().map(|p| Point { offset: p.offset, cookie: cookie(number, p.probe) }).collect();
-    let refused = kernel.place(Probes::Api, &library.path, &points)?;
+    let point = |p: &plan::Point| Point { offset: p.offset, cookie: cookie(number, p.probe) };
+    let points: Vec<Point> = plan.points.iter().map(point).collect();
+    // Blocks have a program of their own.
+    let is_block = |point: &Point| probe::by_id(point.cookie as u32).is_some_and(|p| p.effect == Effect::Tensor);
+    let (blocks, calls): (Vec<Point>, Vec<Point>) = points.iter().copied().partition(is_block);
+    let mut refused = kernel.place(Probes::Api, &library.path, &calls)?;
+    refused.extend(kernel.place(Probes::Blocks, &library.path, &blocks)?);
     let mut failed: Vec<String> = plan.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     failed.extend(refused.iter().map(|(point, why)| {
         let name = probe::by_id(point.cookie as u32).map_or("?", |p| p.symbol);

@@ -12,7 +12,10 @@ use tracer::collect::{
 };
 use tracer::probe::Lib;
 
-use super::{options::Tracing, tracing};
+use super::{
+    options::{self, Tracing},
+    tracing,
+};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -47,6 +50,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
             Some(_) => ensure!(image::title(pid).is_some(), "process {pid} is a zombie or of the kernel: see ps"),
         }
     }
+    tracing::rules(&args.tracing)?;
     let signals = Signals::catch()?;
     let path = args.tracing.output_path("attach", args.pid.unwrap_or_else(std::process::id));
     let mut setup = tracing::setup(&args.tracing, path.clone(), Invoker::from_sudo()?)?;
@@ -54,12 +58,20 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
     attach_running(&mut session, args)?;
+    tracing::warn_blind(&args.tracing, &session);
     eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
-    let until = Until { target: None, limit: tracing::limit(&args.tracing), last_process: args.pid.is_some() };
+    let until = Until {
+        target: None,
+        limit: tracing::limit(&args.tracing),
+        serving: args.tracing.until == options::Until::Serving,
+        last_process: args.pid.is_some(),
+    };
     let progress = tracing::Progress::new(true);
     let end = drive::drive(&mut session, &until, &signals, |session| progress.update(session));
     progress.done();
-    let summary = drive::finish(session, end?, None)?;
+    let end = end?;
+    let summary = drive::finish(session, end, None)?;
+    tracing::served(&args.tracing, end, "the server");
     tracing::last_line(&path, summary);
     Ok(ExitCode::SUCCESS)
 }

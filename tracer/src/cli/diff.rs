@@ -17,7 +17,7 @@ EXAMPLES:
   vramtrace diff monday.vrt friday.vrt --by rank,owner
   vramtrace diff off.vrt on.vrt --format json | jq '.ranks[] | [.rank, .delta_bytes]'";
 
-/// Compare two runs: what differs in their configuration, and where OTHER holds more or less than BASE
+/// Compare two runs: their configuration, signed bytes by rank and phase, stacks
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {

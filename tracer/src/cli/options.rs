@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tracer::collect::setup::Tensors;
 use tracer::report::clock;
 
 /// When tracing ends.
@@ -13,6 +14,8 @@ pub(crate) enum Until {
     /// When the last traced process has exited.
     #[default]
     Exit,
+    /// When a log line says that the server serves.
+    Serving,
     /// After a time.
     Duration(Duration),
 }
@@ -23,11 +26,11 @@ impl FromStr for Until {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "exit" => Ok(Self::Exit),
-            "serving" => Err("not supported yet: give exit or a duration like 90s".to_owned()),
+            "serving" => Ok(Self::Serving),
             time => match clock::parse_duration(time) {
                 Ok(Duration::ZERO) => Err("nothing can be traced in no time".to_owned()),
                 Ok(duration) => Ok(Self::Duration(duration)),
-                Err(_) => Err("give exit or a duration like 90s or 5m".to_owned()),
+                Err(_) => Err("give exit, serving, or a duration like 90s or 5m".to_owned()),
             },
         }
     }
@@ -42,6 +45,27 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// How much is recorded of `PyTorch`'s caching allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TensorsChoice {
+    /// Every block; Python frames of those of 1 MiB and more.
+    Auto,
+    /// Every block with its Python frames.
+    On,
+    /// No blocks.
+    Off,
+}
+
+impl From<TensorsChoice> for Tensors {
+    fn from(choice: TensorsChoice) -> Self {
+        match choice {
+            TensorsChoice::Auto => Self::Auto,
+            TensorsChoice::On => Self::On,
+            TensorsChoice::Off => Self::Off,
+        }
+    }
+}
+
 /// Options that `run` and `attach` share.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Tracing {
@@ -53,13 +77,24 @@ pub(crate) struct Tracing {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// End tracing when the last traced process exits, or after a time (90s, 5m); the target goes on
-    #[arg(long, value_name = "exit|DURATION", default_value = "exit")]
+    /// End tracing when the last traced process exits, when the server says it serves, or after a time (90s, 5m); the
+    /// target goes on without probes
+    #[arg(long, value_name = "exit|serving|DURATION", default_value = "exit")]
     pub(crate) until: Until,
+
+    /// Rules of your own, before the built-in ones (docs/rules.md): which log lines are kept, and which one begins
+    /// `serving`; may be given again. The trace does not hold them: give them to `report` too
+    #[arg(long = "rules", value_name = "FILE")]
+    pub(crate) rules: Vec<PathBuf>,
 
     /// Record the native call stack of each allocation
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     pub(crate) native_stacks: Switch,
+
+    /// Record the blocks of PyTorch's caching allocator: all, with the Python line of those of 1 MiB and more (auto) or
+    /// of each (on); or none (off)
+    #[arg(long, value_name = "auto|on|off", default_value = "auto", hide_possible_values = true)]
+    pub(crate) tensors: TensorsChoice,
 
     /// Also probe this library (a CUDA library in a place of its own); may be given again
     #[arg(long = "lib", value_name = "PATH")]
@@ -105,8 +140,9 @@ mod tests {
     #[test]
     fn tracing_ends_at_exit_or_after_a_time() {
         assert_eq!("exit".parse(), Ok(Until::Exit));
+        assert_eq!("serving".parse(), Ok(Until::Serving));
         assert_eq!("1m30s".parse(), Ok(Until::Duration(Duration::from_secs(90))));
-        for text in ["serving", "0", "", "soon", "-5"] {
+        for text in ["Serving", "0", "", "soon", "-5"] {
             assert!(text.parse::<Until>().is_err(), "{text:?}");
         }
     }

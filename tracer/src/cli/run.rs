@@ -18,7 +18,10 @@ use tracer::collect::{
 };
 use tracer::trace::record::Outcome;
 
-use super::{options::Tracing, tracing};
+use super::{
+    options::{self, Tracing},
+    tracing,
+};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -46,6 +49,7 @@ pub(super) struct Args {
 
 /// Traces the command; gives its exit code.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
+    tracing::rules(&args.tracing)?;
     let invoker = Invoker::from_sudo()?;
     let run_as = if args.as_root { None } else { invoker.as_ref() };
     let signals = Signals::catch_for_command()?;
@@ -60,16 +64,19 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
     session.adopt(child.pid())?;
+    tracing::warn_blind(&args.tracing, &session);
     if args.tracing.verbose > 0 {
         eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
     }
     child.release()?;
     let pidfd = child.pidfd().try_clone_to_owned()?;
     let target = Target { pid: child.pid(), pidfd: pidfd.as_fd(), guard: session.guard() };
-    let until = Until { target: Some(&target), limit: tracing::limit(&args.tracing), last_process: false };
+    let serving = args.tracing.until == options::Until::Serving;
+    let until = Until { target: Some(&target), limit: tracing::limit(&args.tracing), serving, last_process: false };
     let traced = trace(session, &until, &signals, &mut child);
     let (end, status) = match traced {
         Ok((end, status, summary)) => {
+            tracing::served(&args.tracing, end, "the command");
             tracing::last_line(&path, summary);
             (Some(end), status)
         }
@@ -108,7 +115,12 @@ fn trace(
         let running = tracing::still_running(session.live());
         eprintln!("vramtrace: the command has ended, {running}: tracing goes on (Ctrl-C ends it)");
         let limit = until.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
-        end = drive::drive(&mut session, &Until { target: None, limit, last_process: true }, signals, |_| {})?;
+        end = drive::drive(
+            &mut session,
+            &Until { target: None, limit, serving: until.serving, last_process: true },
+            signals,
+            |_| {},
+        )?;
     }
     Ok((end, status, drive::finish(session, end, status.map(outcome))?))
 }

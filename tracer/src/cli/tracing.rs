@@ -11,9 +11,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracer::{
     attach::{check::preflight, find, kernel::DriverHook, user::Invoker},
     collect::{
+        drive::End,
         session::{Session, Summary},
         setup::Setup,
     },
+    lifecycle::{Rules, RulesError},
     report::bytes,
 };
 
@@ -36,8 +38,10 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
         owner,
         hook,
         stacks: options.native_stacks == Switch::On,
+        tensors: options.tensors.into(),
         command: Vec::new(),
         matcher: None,
+        rules: rules(options)?,
     })
 }
 
@@ -50,10 +54,35 @@ pub(super) fn place_libraries(session: &mut Session, options: &Tracing) -> anyho
     Ok(())
 }
 
+/// The rules to go by. Ask for them before anything is started, so that a slip in a file costs nothing.
+pub(super) fn rules(options: &Tracing) -> Result<Rules, RulesError> {
+    Rules::with_files(&options.rules)
+}
+
+/// Says at once when `--until serving` will never come.
+pub(super) fn warn_blind(options: &Tracing, session: &Session) {
+    if let (Until::Serving, Some(why)) = (options.until, session.no_output()) {
+        eprintln!("vramtrace: log lines cannot be seen ({why}), so --until serving ends with the last process");
+    }
+}
+
+/// Says what `--until serving` came to. `whose`: what goes on, or has ended.
+pub(super) fn served(options: &Tracing, end: End, whose: &str) {
+    match (options.until, end) {
+        (Until::Serving, End::Serving) => {
+            eprintln!("vramtrace: serving: tracing has ended and all probes are gone; {whose} goes on");
+        }
+        (Until::Serving, End::Child | End::Processes) => eprintln!(
+            "vramtrace: no log line said that {whose} serves (a rule of phase `serving`: vramtrace run --help, --rules)"
+        ),
+        _ => {}
+    }
+}
+
 /// Longest time to trace, if it was limited.
 pub(super) const fn limit(options: &Tracing) -> Option<Duration> {
     match options.until {
-        Until::Exit => None,
+        Until::Exit | Until::Serving => None,
         Until::Duration(duration) => Some(duration),
     }
 }

@@ -25,6 +25,8 @@ pub struct Until<'a> {
     pub target: Option<&'a Target<'a>>,
     /// Longest time to trace.
     pub limit: Option<Duration>,
+    /// End when a log line says that the server serves.
+    pub serving: bool,
     /// End when the last traced process has ended (`attach --pid`).
     pub last_process: bool,
 }
@@ -36,6 +38,8 @@ pub enum End {
     Child,
     /// The last traced process exited.
     Processes,
+    /// A log line said that the server serves.
+    Serving,
     /// The time is up.
     Limit,
     /// A signal came, and there is no child to wait for.
@@ -82,6 +86,9 @@ pub fn drive(
         if until.last_process && session.live() == 0 {
             return Ok(End::Processes);
         }
+        if until.serving && session.serving() {
+            return Ok(End::Serving);
+        }
         if until.limit.is_some_and(|limit| begun.elapsed() >= limit) {
             return Ok(End::Limit);
         }
@@ -110,7 +117,7 @@ pub fn drive(
 pub fn finish(session: Session, end: End, status: Option<Outcome>) -> Result<Summary, Error> {
     let why = match end {
         End::Child | End::Processes => "the traced processes ended",
-        End::Limit => "until",
+        End::Serving | End::Limit => "until",
         End::Signal(Signal::SIGINT) | End::Again(Signal::SIGINT) => "interrupted",
         End::Signal(_) | End::Again(_) => "terminated",
     };

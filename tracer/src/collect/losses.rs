@@ -14,6 +14,8 @@ const NAMES: [&str; LOSSES] = [
     "map_full",
     "unreadable_stack",
     "python_code",
+    "output",
+    "unfollowed",
     "malformed",
 ];
 /// Slot of records that this program could not read: no kernel counter uses it.

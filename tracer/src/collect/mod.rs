@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod drive;
 pub mod ioctl;
+mod lines;
 mod losses;
 pub mod nvml;
 mod pending;

@@ -2,21 +2,27 @@
 
 mod end;
 mod handle;
+mod output;
 mod place;
 mod stacks;
 
 use std::{collections::HashSet, io, os::fd::AsFd as _, rc::Rc, time::Duration};
 
-use super::{clock::monotonic_ns, ioctl::Abi, losses::Losses, nvml::Sampler, pending::Pending, processes::Processes};
+use super::{
+    clock::monotonic_ns, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler, pending::Pending,
+    processes::Processes,
+};
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
 
 use crate::{
     attach::{
+        follow::Follower,
         guard::Guard,
         kernel::{self, Kernel},
         place::Placer,
     },
+    lifecycle::Rules,
     stack::{Interner, Stacks},
     trace::{
         self, Writer,
@@ -58,6 +64,12 @@ pub struct Session {
     abi: Abi,
     /// Stacks that records to come refer to.
     pending: Pending,
+    follower: Follower,
+    lines: Lines,
+    /// Which lines are kept.
+    rules: Rules,
+    /// A line said that the server serves.
+    serving: bool,
     /// Which processes to trace beside those that are, as they load libcuda.
     matcher: Option<Matcher>,
     guard: Rc<Guard>,
@@ -86,6 +98,8 @@ pub struct Parts {
     pub abi: Abi,
     /// Which processes to trace as they load libcuda.
     pub matcher: Option<Matcher>,
+    /// Which log lines to keep, and which one tells that the server serves.
+    pub rules: Rules,
 }
 
 impl Session {
@@ -94,7 +108,7 @@ impl Session {
     /// # Errors
     /// The ring buffer was taken already, or there is no process for the guard.
     pub fn new(parts: Parts) -> Result<Self, Error> {
-        let Parts { mut kernel, placer, writer, nvml, abi, matcher } = parts;
+        let Parts { mut kernel, placer, writer, nvml, abi, matcher, rules } = parts;
         let guard = Rc::new(Guard::start(kernel.held().map()).map_err(Error::Guard)?);
         Ok(Self {
             events: kernel.events()?,
@@ -108,6 +122,10 @@ impl Session {
             losses: Losses::default(),
             abi,
             pending: Pending::default(),
+            follower: Follower::default(),
+            lines: Lines::default(),
+            rules,
+            serving: false,
             matcher,
             _stand_down: StandDown(Rc::clone(&guard)),
             guard,

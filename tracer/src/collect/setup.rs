@@ -18,6 +18,7 @@ use crate::{
         place::Placer,
         user::Invoker,
     },
+    lifecycle::Rules,
     probe,
     trace::{
         Writer,
@@ -32,6 +33,33 @@ const CAP_KILL: u8 = 5;
 /// UVM's map-external layout where the driver's version is unknown: that of all branches since 550.54.14.
 const UVM_MAP_TAIL: u32 = 9240;
 
+/// Blocks from which on `auto` brings their Python frames, bytes: what fills a GPU comes in such pieces, and a server's
+/// tens of thousands of small ones cost a record of 64 bytes each.
+const AUTO_STACK_BYTES: u32 = 1 << 20;
+
+/// How much is recorded of `PyTorch`'s caching allocator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tensors {
+    /// Every block, and the Python frames of those of at least 1 MiB.
+    #[default]
+    Auto,
+    /// Every block with its Python frames.
+    On,
+    /// Nothing: no probe is placed.
+    Off,
+}
+
+impl Tensors {
+    /// The size from which on a block brings its Python frames.
+    const fn stack_bytes(self) -> u32 {
+        match self {
+            Self::On => 0,
+            Self::Auto => AUTO_STACK_BYTES,
+            Self::Off => u32::MAX,
+        }
+    }
+}
+
 /// What to trace and where to write it.
 pub struct Setup {
     /// Trace file.
@@ -44,10 +72,14 @@ pub struct Setup {
     pub hook: DriverHook,
     /// Copy user stacks.
     pub stacks: bool,
+    /// How much to record of `PyTorch`'s caching allocator.
+    pub tensors: Tensors,
     /// Command line (`run`), or empty.
     pub command: Vec<String>,
     /// Which processes to trace as they load libcuda, beside those named (`attach`).
     pub matcher: Option<Matcher>,
+    /// Which log lines to keep, and which one tells that the server serves.
+    pub rules: Rules,
 }
 
 impl Setup {
@@ -66,6 +98,7 @@ impl Setup {
         let kernel = Kernel::load(&Options {
             ring_bytes: RING_BYTES,
             stacks: self.stacks,
+            block_stack_bytes: self.tensors.stack_bytes(),
             watch_all: self.matcher.is_some(),
             hold: hold(),
             uvm_map_tail: driver.as_deref().and_then(ioctl::uvm_map_tail).unwrap_or(UVM_MAP_TAIL),
@@ -79,8 +112,9 @@ impl Setup {
             _ => Writer::create(&self.output, self.force)?,
         };
         writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone(), ledger)))?;
-        let placer = Placer::new(self.hook);
-        let mut session = Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher })?;
+        let placer = Placer::new(self.hook, self.tensors != Tensors::Off);
+        let mut session =
+            Session::new(Parts { kernel, placer, writer, nvml, abi, matcher: self.matcher, rules: self.rules })?;
         if let Some(problem) = nvml_problem {
             session.notice(problem)?;
         }

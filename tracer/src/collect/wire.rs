@@ -23,8 +23,12 @@ pub(super) enum Event<'a> {
     Exit(wire::Process),
     /// The dynamic linker loaded something that user space must look at.
     Library(Box<wire::LibraryLoaded>),
+    /// A process writes to its standard output or error; the bytes.
+    Output(wire::Output, &'a [u8]),
     /// A driver file was closed for good.
     Release(wire::FileReleased),
+    /// `PyTorch`'s allocator handed a block out or took one back.
+    Block(wire::Block),
 }
 
 impl<'a> Event<'a> {
@@ -44,7 +48,12 @@ impl<'a> Event<'a> {
             wire::KIND_EXEC => Self::Exec(pod(bytes)?),
             wire::KIND_EXIT => Self::Exit(pod(bytes)?),
             wire::KIND_LIBRARY => Self::Library(Box::new(pod(bytes)?)),
+            wire::KIND_OUTPUT => {
+                let output: wire::Output = pod(bytes)?;
+                Self::Output(output, bytes.get(size_of::<wire::Output>()..)?.get(..output.len as usize)?)
+            }
             wire::KIND_RELEASE => Self::Release(pod(bytes)?),
+            wire::KIND_BLOCK => Self::Block(pod(bytes)?),
             _ => return None,
         })
     }

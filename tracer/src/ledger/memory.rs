@@ -74,6 +74,11 @@ impl Memory {
         self.pieces.get(&piece).map(|p| (p.bytes, p.place))
     }
 
+    /// Row of the process that pays for a piece, while one does.
+    pub(super) fn row(&self, piece: u64) -> Option<RowId> {
+        self.pieces.get(&piece)?.row
+    }
+
     /// True when `process` pays for the piece.
     pub(super) fn is_paid_by(&self, piece: u64, process: usize) -> bool {
         self.pieces

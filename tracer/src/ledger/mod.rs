@@ -7,6 +7,7 @@
 //! process (`objects`, `memory`); or, where ioctls could not be read, the driver-API calls (`fallback`). All else labels
 //! them: what they are for (`kind`), which GPU is meant (`gpus`), what NVML said (`samples`).
 
+mod allocator;
 mod api;
 mod failure;
 mod fallback;
@@ -17,14 +18,15 @@ pub mod model;
 mod objects;
 mod processes;
 pub mod query;
+mod read;
 mod requests;
 mod rows;
 mod samples;
 mod strangers;
+pub mod torch;
 mod witness;
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use std::collections::HashSet;
 
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading,
@@ -34,8 +36,7 @@ pub use query::{At, Peak, Timeline, Totals};
 
 use crate::probe::Effect;
 use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
-use crate::trace::{Error, Reader};
-use rows::{Event, Place, Row, Rows};
+use rows::{Event, Place, Row, Rows, sort, used};
 
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Default)]
@@ -51,6 +52,7 @@ pub struct Ledger {
     requests: requests::Requests,
     unknown_frees: samples::UnknownFrees,
     witness: witness::Witness,
+    allocators: allocator::Allocators,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
 }
@@ -77,6 +79,11 @@ impl Ledger {
             Record::Stack(stack) => self.stack(stack),
             Record::Rm(rm) => self.rm(&rm),
             Record::Call(call) => self.call(&call),
+            Record::Block(block) => {
+                self.seen(block.t);
+                let process = self.processes.of(block.pid, block.t);
+                self.allocators.block(&block, process, &mut self.rows);
+            }
             Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
@@ -215,7 +222,13 @@ impl Ledger {
             }
             Op::GpuId { gpu_id, instance } => self.gpus.id(instance, gpu_id),
             // Addresses label; they own nothing.
-            Op::Map { .. } | Op::Unmap { .. } | Op::Unknown { .. } => {}
+            Op::Map { base, length, client, object, .. } => {
+                if let Some(row) = objects.row(client, object) {
+                    self.allocators.map(event.process, base, length, row);
+                }
+            }
+            Op::Unmap { base } => self.allocators.unmap(event.process, base),
+            Op::Unknown { .. } => {}
         }
     }
 
@@ -235,6 +248,7 @@ impl Ledger {
         match (api::effect(&call.api), call.result) {
             (Some(Effect::Capture), 0) => _ = self.rows.capturing.insert(thread),
             (Some(Effect::CaptureEnd), 0) => _ = self.rows.capturing.remove(&thread),
+            (Some(Effect::TensorFailure), _) => self.allocators.failed(call, process),
             (Some(Effect::Context), _) => self.requests.busy(process, call.start, call.t),
             (Some(Effect::Limit), _) => {
                 if let Some(&limit) = call.more.get("limit") {
@@ -280,7 +294,8 @@ impl Ledger {
         if let Some(text) = self.requests.notice() {
             self.notice(text);
         }
-        let Self { mut book, gpus, processes, nvml, requests, .. } = self;
+        let Self { mut book, gpus, processes, nvml, requests, allocators, .. } = self;
+        let segments = rows.gpu.iter().map(|row| row.segment.map(|device| (device, row.capture))).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
@@ -290,8 +305,12 @@ impl Ledger {
         book.samples =
             samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
-        book.allocations.sort_by_key(|a| a.born);
+        let segments = sort(&mut book.allocations, segments);
         let used = used(&book.allocations);
+        book.torch = allocators.finish(segments, |place, process| {
+            let only = used.get(&process).copied().flatten();
+            place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))
+        });
         book.failures = self.failures.finish(&nvml, |failed, process| {
             let only = used.get(&process).copied().flatten();
             let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;
@@ -311,39 +330,6 @@ impl Ledger {
         let refs =
             places.into_iter().map(|(place, process)| self.gpus.resolve(place, process)).chain(sampled).collect();
         self.gpus.arrange(refs);
-    }
-}
-
-/// The GPU that each process has memory on, where it is one.
-fn used(allocations: &[Allocation]) -> BTreeMap<usize, Option<usize>> {
-    let mut used = BTreeMap::new();
-    for Allocation { process, gpu, .. } in allocations {
-        let known = used.entry(*process).or_insert(Some(*gpu));
-        if *known != Some(*gpu) {
-            *known = None;
-        }
-    }
-    used
-}
-
-impl Book {
-    /// Reads a trace file. One that is cut off or damaged gives what stands before; [`Book::outcome`] is `None` then, and
-    /// damage is a notice.
-    ///
-    /// # Errors
-    /// When the file cannot be opened, is no trace, or is of a newer format.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let mut reader = Reader::open(path)?;
-        let mut ledger = Ledger::new();
-        for record in reader.by_ref() {
-            match record {
-                Ok(record) => ledger.push(record),
-                Err(damage) => ledger.notice(damage.to_string()),
-            }
-        }
-        let mut book = ledger.finish();
-        book.unknown_records = reader.unknown();
-        Ok(book)
     }
 }
 

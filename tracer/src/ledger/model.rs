@@ -42,6 +42,8 @@ pub struct Book {
     pub communicators: Vec<Communicator>,
     /// Captures of streams into graphs, in order of their end.
     pub captures: Vec<Capture>,
+    /// `PyTorch`'s caching allocators.
+    pub torch: super::torch::Torch,
     /// Losses summed by reason.
     pub losses: BTreeMap<String, u64>,
     /// Degradations, in order, without repeats.

@@ -58,6 +58,11 @@ impl Objects {
         self.clients.get(&client).map(|c| c.process)
     }
 
+    /// The row of the memory behind a handle.
+    pub(super) fn row(&self, client: u32, object: u32) -> Option<RowId> {
+        self.memory.row(self.objects.get(&(client, object))?.piece?)
+    }
+
     /// An object was made.
     pub(super) fn alloc(&mut self, alloc: &Alloc, event: &Event<'_>, rows: &mut Rows) {
         let key = (alloc.client, alloc.object);

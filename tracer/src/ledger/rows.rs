@@ -1,7 +1,7 @@
 //! Rows of the ledger while it is being written.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Allocation, Death, Kind, Owner};
 
@@ -27,6 +27,8 @@ pub(super) struct Row {
     pub(super) limit: Option<u64>,
     /// The thread was capturing a stream.
     pub(super) capture: bool,
+    /// Number of the `PyTorch` allocator whose blocks lie in it.
+    pub(super) segment: Option<u32>,
 }
 
 /// Which table a row stands in.
@@ -104,7 +106,7 @@ impl Rows {
         };
         let capture = !self.capturing.is_empty() && self.capturing.contains(&(event.process, event.tid));
         let rows = self.table(table);
-        rows.push(Row { allocation, place, outer: event.outer, limit: None, capture });
+        rows.push(Row { allocation, place, outer: event.outer, limit: None, capture, segment: None });
         let id = RowId { table, index: rows.len() - 1 };
         if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
@@ -147,4 +149,26 @@ impl Rows {
             *own = own.or(stack);
         }
     }
+}
+
+/// Puts rows in order of birth, and what `of` has for the first of them with them.
+pub(super) fn sort<T: Copy>(rows: &mut Vec<Allocation>, mut of: Vec<Option<T>>) -> Vec<Option<T>> {
+    of.resize(rows.len(), None);
+    let mut both: Vec<_> = std::mem::take(rows).into_iter().zip(of).collect();
+    both.sort_by_key(|(row, _)| row.born);
+    let (sorted, of) = both.into_iter().unzip();
+    *rows = sorted;
+    of
+}
+
+/// The GPU that each process has memory on, where it is one.
+pub(super) fn used(allocations: &[Allocation]) -> BTreeMap<usize, Option<usize>> {
+    let mut used = BTreeMap::new();
+    for Allocation { process, gpu, .. } in allocations {
+        let known = used.entry(*process).or_insert(Some(*gpu));
+        if *known != Some(*gpu) {
+            *known = None;
+        }
+    }
+    used
 }

@@ -12,6 +12,7 @@ use super::rules::{Role, Rules, Says, glob};
 use super::stacks::Stacks;
 use super::state::States;
 use super::windows::Windows;
+use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, Kind};
 
 /// What was decided on one axis: a cell and the rule behind it.
@@ -41,6 +42,8 @@ struct Case<'a> {
     /// Rules whose pattern of calls fits a call around it.
     calls: &'a [u16],
     kind: Option<Kind>,
+    /// A block of an allocator: the thread that asked for it is known, a communicator made elsewhere says nothing.
+    is_block: bool,
 }
 
 /// Applies rules to a book.
@@ -120,7 +123,7 @@ impl<'b> Attribution<'b> {
 
     fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
         let (process, t, stack) = (row.process, row.born, row.stack);
-        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind) };
+        let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind), is_block: false };
         Mark { phase: self.phase(&case), role: self.role(self.told_by(&case)), owner: self.owner(&case) }
     }
 
@@ -128,12 +131,28 @@ impl<'b> Attribution<'b> {
     pub(super) fn of_failure(&self, failure: &Failure) -> Option<u16> {
         let calls = self.fitting([failure.api.as_str()]);
         let Failure { process, t, stack, .. } = *failure;
-        self.phase(&Case { process, tid: None, t, stack, calls: &calls, kind: None }).map(|verdict| verdict.cell)
+        let case = Case { process, tid: None, t, stack, calls: &calls, kind: None, is_block: false };
+        self.phase(&case).map(|verdict| verdict.cell)
+    }
+
+    /// Phase in which `process` asked for a block.
+    pub(super) fn of_block(&self, process: usize, block: &Block) -> Option<u16> {
+        let Block { tid, born: t, stack, .. } = *block;
+        let case = Case { process, tid: Some(tid), t, stack, calls: &[], kind: None, is_block: true };
+        self.phase(&case).map(|verdict| verdict.cell)
+    }
+
+    /// Phase in which an allocator gave up.
+    pub(super) fn of_give_up(&self, failure: &OutOfMemory) -> Option<u16> {
+        let OutOfMemory { process, t, stack, .. } = *failure;
+        let case = Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: true };
+        self.phase(&case).map(|verdict| verdict.cell)
     }
 
     /// Phase that a process was in at `t`.
     pub(super) fn at(&self, process: usize, t: u64, stack: Option<u32>) -> Option<u16> {
-        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None }).map(|verdict| verdict.cell)
+        self.phase(&Case { process, tid: None, t, stack, calls: &[], kind: None, is_block: false })
+            .map(|verdict| verdict.cell)
     }
 
     /// Role that a stack tells.
@@ -157,7 +176,7 @@ impl<'b> Attribution<'b> {
     /// The stack whose Python frames speak for a case: its own or, on a thread that runs no Python (NCCL's own), that of the
     /// call that makes a communicator at the time and waits for such threads.
     fn told_by(&self, case: &Case<'_>) -> Option<u32> {
-        if self.stacks.of(case.stack).has_python {
+        if case.is_block || self.stacks.of(case.stack).has_python {
             return case.stack;
         }
         let made = self.communicators.at(&case.process, case.t).find_map(|n| self.by_communicator[n].1);
@@ -224,6 +243,7 @@ impl<'b> Attribution<'b> {
     fn is_around(&self, number: u16, case: &Case<'_>, has_python: bool) -> bool {
         case.calls.contains(&number)
             || (!has_python
+                && !case.is_block
                 && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].0.contains(&number)))
     }
 }

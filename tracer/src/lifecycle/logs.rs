@@ -1,5 +1,6 @@
 //! Lines that servers write: their prefix, what they say of memory and configuration, and which are worth keeping.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ use crate::attach::secret;
 pub const MAX_LINE: usize = 64 << 10;
 
 /// Parts of lines that state memory, configuration or a failure, beside those that rules name.
-const FACTS: [&str; 17] = [
+const FACTS: [&str; 35] = [
     "avail mem=",
     "available_gpu_mem=",
     "mem usage=",
@@ -30,6 +31,24 @@ const FACTS: [&str; 17] = [
     "Not enough memory",
     "no GPU memory for the KV cache",
     "out of memory",
+    "No available memory for the cache blocks",
+    "OutOfMemoryError",
+    "Failed to CUDA",
+    "CUDA error",
+    "NCCL WARN",
+    "NCCL error",
+    "is using nccl==",
+    "ustom allreduce is disabled",
+    "Setup Custom allreduce failed",
+    "All Reduce config:",
+    "symmetric memory pool",
+    "cuda graph addresses",
+    "Using KV cache dtype",
+    "VA upper bound",
+    "Post-capture KV sizing",
+    "host memory",
+    "Estimated CUDA graph memory",
+    "Scheduler hit an exception",
 ];
 
 /// A parallel dimension and the place in it: `("TP", 3)`.
@@ -79,6 +98,15 @@ pub fn parse(line: &str) -> Line<'_> {
     Line { rank, message: &line[prefix[0].len()..] }
 }
 
+/// Sequences that colour a terminal's text (ECMA-48 §5.4): vLLM colours its prefix.
+static COLOURS: LazyLock<Regex> = LazyLock::new(|| regex(r"\x1b\[[0-?]*[ -/]*[@-~]"));
+
+/// A line without its colours, as rules match it.
+#[must_use]
+pub fn plain(line: &str) -> Cow<'_, str> {
+    COLOURS.replace_all(line, "")
+}
+
 /// The pieces of a line that a progress bar wrote over and over.
 pub fn pieces(line: &str) -> impl Iterator<Item = &str> {
     line.split('\r').map(str::trim_end).filter(|piece| !piece.is_empty())
@@ -117,14 +145,14 @@ impl Rules {
     }
 }
 
-/// A line as a trace keeps it: without secrets and control characters, of bounded length.
+/// A line as a trace keeps it: without secrets, colours and control characters, of bounded length.
 #[must_use]
 pub fn clean(line: &str) -> String {
     let mut end = line.len().min(MAX_LINE);
     while !line.is_char_boundary(end) {
         end -= 1;
     }
-    let visible: String = line[..end].chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
+    let visible: String = plain(&line[..end]).chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
     secret::text(&visible)
 }
 

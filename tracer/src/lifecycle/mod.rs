@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
 
 mod attribute;
@@ -29,7 +30,7 @@ pub use evidence::{Decided, Evidence};
 pub use group::Group;
 pub use label::{gpu_label, kind_name, process_label};
 pub use memory::{Printed, printed};
-pub use phase::{PHASES, root};
+pub use phase::{PHASES, order as phase_order, root};
 use rank::Ranks;
 pub use rank::{Rank, RankEvidence};
 pub use rules::{Covers, Range, Role, Rule, Rules, RulesError, Version};
@@ -219,6 +220,24 @@ impl<'b> Axes<'b> {
         self.phase(self.attribution.at(process, t, stack).map(u32::from))
     }
 
+    /// Name of a cell of [`Axis::Phase`].
+    #[must_use]
+    pub fn phase_name(&self, cell: u32) -> &str {
+        self.phase(Some(cell))
+    }
+
+    /// Phase in which a block of `PyTorch`'s allocator was asked for.
+    #[must_use]
+    pub fn block_phase(&self, process: usize, block: &Block) -> &str {
+        self.phase(self.attribution.of_block(process, block).map(u32::from))
+    }
+
+    /// Phase in which that allocator gave up.
+    #[must_use]
+    pub fn give_up_phase(&self, failure: &OutOfMemory) -> &str {
+        self.phase(self.attribution.of_give_up(failure).map(u32::from))
+    }
+
     /// True when a phase is known of some memory beside contexts, which every CUDA program has.
     #[must_use]
     pub fn has_phases(&self) -> bool {
@@ -258,7 +277,8 @@ fn position(rows: &[Allocation], row: &Allocation) -> Option<usize> {
     rows.get(at).filter(|found| std::ptr::eq(*found, row)).map(|_| at)
 }
 
-const KINDS: [Kind; 12] = [
+/// All kinds of memory.
+pub const KINDS: [Kind; 12] = [
     Kind::Context,
     Kind::Module,
     Kind::LocalMemory,

@@ -31,7 +31,8 @@ pub(super) fn is_part(part: &str, whole: &str) -> bool {
 }
 
 /// Where a phase stands in the server's life.
-pub(super) fn order(phase: &str) -> usize {
+#[must_use]
+pub fn order(phase: &str) -> usize {
     PHASES.iter().position(|known| *known == root(phase)).unwrap_or(PHASES.len())
 }
 

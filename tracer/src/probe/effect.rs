@@ -94,6 +94,8 @@ pub enum Effect {
     CommunicatorEnd,
     /// A block of a framework's caching allocator was handed out or taken back.
     Tensor,
+    /// Such an allocator gave up.
+    TensorFailure,
     /// Anything else in which memory may appear.
     Trigger,
 }
@@ -148,7 +150,7 @@ pub enum Group {
     Current,
     /// Prefetches and advice on managed memory: hot where used, and no process is charged for the pages.
     Residency,
-    /// Every block of `PyTorch`'s caching allocator: hot.
+    /// `PyTorch`'s caching allocator, every block of it: hot, with a program of its own. `--tensors off` leaves them out.
     Tensors,
 }
 

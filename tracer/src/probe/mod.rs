@@ -148,7 +148,7 @@ impl Probe {
         if self.can_fail_for_memory() {
             spec.flags |= SPEC_STACK_ON_FAILURE;
         }
-        if matches!(self.effect, Effect::Reading | Effect::Communicator) {
+        if matches!(self.effect, Effect::Reading | Effect::Communicator | Effect::TensorFailure) {
             // Where the target asked for free memory explains its later decisions; where it made a communicator is why
             // NCCL's threads, which run no Python, then take memory.
             spec.flags |= SPEC_STACK;

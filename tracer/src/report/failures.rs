@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::cells::Sum;
 use super::frames;
 use super::summary::since_start;
+use crate::ledger::torch::OutOfMemory;
 use crate::ledger::{Book, Failure};
 use crate::lifecycle::{Axes, Axis};
 
@@ -55,6 +56,10 @@ pub struct Failed {
     pub stack: Vec<String>,
     /// The frames of it that say who asked, innermost first.
     pub asked_by: Vec<String>,
+    /// Bytes that `PyTorch`'s caching allocator of the process had handed out when it gave up over this call.
+    pub torch_allocated_bytes: Option<u64>,
+    /// Bytes that it had reserved beside these.
+    pub torch_slack_bytes: Option<u64>,
     /// Bytes that traced processes held on the GPU at the last of them.
     pub held_bytes: Option<u64>,
     /// Who held most of them; only for want of memory.
@@ -133,8 +138,13 @@ pub(super) fn free(book: &Book, failure: &Failure) -> Option<Free> {
     (total > 0).then(|| Free { bytes: left(total, held(failure.t)), is_bound: true })
 }
 
+/// `PyTorch` gives up this soon after the call that failed, nanoseconds: it empties its cache and tries again before.
+const GIVES_UP: u64 = 5_000_000_000;
+
 fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
     let book = axes.book();
+    let gave_up = |torch: &&OutOfMemory| torch.process == failure.process && torch.t >= failure.t;
+    let torch = book.torch.failures.iter().find(gave_up).filter(|torch| torch.t - failure.t <= GIVES_UP);
     Failed {
         pid: book.processes[failure.process].pid,
         rank: axes.rank(failure.process).to_owned(),
@@ -154,6 +164,8 @@ fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
         count: 0,
         stack: failure.stack.map(|s| frames::of_stack(book, s).map(frames::describe).collect()).unwrap_or_default(),
         asked_by: failure.stack.map(|s| frames::innermost_useful(book, s, usize::MAX)).unwrap_or_default(),
+        torch_allocated_bytes: torch.map(|torch| torch.allocated),
+        torch_slack_bytes: torch.map(|torch| torch.reserved.saturating_sub(torch.allocated)),
         held_bytes: None,
         holders: None,
     }

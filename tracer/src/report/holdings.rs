@@ -9,6 +9,7 @@ use super::physical::{self, Compared, Reading};
 use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
+use super::torch::{self, TorchMemory};
 use crate::ledger::{Allocation, GpuRef, ProcessInfo, Timeline};
 use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
 
@@ -90,6 +91,9 @@ pub struct Device {
     pub nvml: Vec<Reading>,
     /// Its bytes by phase, kind and owner.
     pub cells: Vec<Cell>,
+    /// What `PyTorch`'s caching allocator did with the bytes it had, where blocks of it were seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torch: Option<TorchMemory>,
 }
 
 pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
@@ -165,6 +169,7 @@ fn devices(axes: &Axes<'_>, moments: &Moments) -> BTreeMap<usize, Vec<Device>> {
     let mut pairs: BTreeMap<(usize, usize), Sum> = samples.keys().map(|pair| (*pair, Sum::default())).collect();
     pairs.extend(sums.cells.iter().map(|cell| ((cell.key[0] as usize, cell.key[1] as usize), cell.sum)));
 
+    let mut torch = torch::by_device(axes, moments);
     let mut devices: BTreeMap<usize, Vec<Device>> = BTreeMap::new();
     for (pair @ (process, gpu), sum) in pairs {
         let known = book.gpus.get(gpu).cloned().unwrap_or_default();
@@ -181,6 +186,7 @@ fn devices(axes: &Axes<'_>, moments: &Moments) -> BTreeMap<usize, Vec<Device>> {
             compared: Compared::new(&readings, at),
             nvml: readings.iter().map(|sample| Reading::new(book, sample)).collect(),
             cells,
+            torch: torch.remove(&pair),
         });
     }
     devices

@@ -4,6 +4,7 @@ pub mod bytes;
 pub mod cells;
 pub mod clock;
 pub mod diff;
+mod ends;
 pub mod errors;
 pub mod explain;
 pub mod failures;
@@ -19,6 +20,7 @@ pub mod query;
 pub mod summary;
 pub mod tables;
 pub mod text;
+pub mod torch;
 pub mod trust;
 
 #[cfg(test)]

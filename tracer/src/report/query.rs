@@ -1,12 +1,13 @@
 //! What a report is asked for: how to divide memory, and at which moment to look.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::cells;
 use super::clock;
+use super::ends;
 use crate::ledger::{Allocation, Book, Timeline};
 use crate::lifecycle::{Axes, Axis};
 
@@ -110,7 +111,7 @@ impl Moments {
     /// When the trace has no such moment.
     pub fn new(book: &Book, at: At) -> Result<Self, Error> {
         let all = |t| vec![t; book.processes.len()];
-        let ends = ends(book);
+        let ends = ends::ends(book);
         Ok(match at {
             At::End => Self { at, processes: ends, pairs: BTreeMap::new() },
             At::Peak => Self { at, processes: ends, pairs: cells::peak_moments(&book.allocations) },
@@ -179,32 +180,6 @@ impl Moments {
     }
 }
 
-/// Ranks of one communicator that begin to die within this time of each other are taken to end together, nanoseconds: a
-/// server's main process kills the others once it has seen one fail.
-const TOGETHER: u64 = 30_000_000_000;
-
-/// The last moment of each process.
-fn ends(book: &Book) -> Vec<u64> {
-    let mut deaths: Vec<Option<u64>> = book.processes.iter().map(|process| process.died).collect();
-    let mut members: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
-    for made in book.communicators.iter().filter(|made| made.result == 0) {
-        if let Some(id) = made.id {
-            members.entry(id).or_default().insert(made.process);
-        }
-    }
-    for members in members.values() {
-        let mut died: Vec<(u64, usize)> =
-            members.iter().filter_map(|&process| Some((book.processes[process].died?, process))).collect();
-        died.sort_unstable();
-        for &(t, process) in &died {
-            let first =
-                died.iter().find(|(first, _)| first.saturating_add(TOGETHER) >= t).map_or(t, |(first, _)| *first);
-            deaths[process] = deaths[process].min(Some(first));
-        }
-    }
-    deaths.into_iter().map(|died| died.map_or(book.end, |died| died.saturating_sub(1))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,30 +201,6 @@ mod tests {
         t.exit(process, Some(0));
         assert_eq!(t.book.allocations[0].died.unwrap().1, Death::Reclaimed);
         assert_eq!(live(&t.book, At::End), 100);
-    }
-
-    #[test]
-    fn ranks_of_a_communicator_end_together() {
-        let mut t = TestBook::new();
-        let (first, second, other, gpu) = (t.process(1, "a"), t.process(2, "b"), t.process(3, "c"), t.gpu(0));
-        for process in [first, second] {
-            t.join(process, 77);
-        }
-        t.allocate(first, gpu, 100);
-        t.allocate(second, gpu, 70);
-        t.exit(first, None);
-        // It takes over what the first one had shared with it.
-        t.allocate(second, gpu, 7);
-        t.allocate(other, gpu, 3);
-        t.exit(second, None);
-        t.exit(other, None);
-        assert_eq!(live(&t.book, At::End), 173);
-        // One that lives on for long ends for itself.
-        t.book.processes[second].died = t.book.processes[second].died.map(|t| t + 2 * TOGETHER);
-        for row in t.book.allocations.iter_mut().filter(|row| row.process == second) {
-            row.died = None;
-        }
-        assert_eq!(live(&t.book, At::End), 180);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::cells::{self, Sum};
 use super::errors::{self, ProcessError};
 use super::explain::kv_budget::{self, KvBudget};
+use super::explain::verdict::{Facts, Verdict};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
@@ -72,6 +73,8 @@ pub struct Summary {
     pub failures: Vec<Failed>,
     /// Errors that processes wrote, and deaths by signal.
     pub errors: Vec<ProcessError>,
+    /// What is the matter with the run.
+    pub verdict: Verdict,
     /// What decided phase, role and owner of how much memory.
     pub evidence: Vec<Decided>,
     /// NCCL communicators across processes.
@@ -160,6 +163,8 @@ impl Summary {
             then => cells::divide(axes, then, &book.allocations, &moments).cells,
         };
         let losses = &book.losses;
+        let (kv_budget, errors) = (kv_budget::kv_budgets(axes), errors::errors(axes));
+        let verdict = Verdict::of_one(&Facts::with("", axes, &moments, kv_budget.clone(), errors.clone()));
         Ok(Self {
             schema: SCHEMA,
             trace: origin(book),
@@ -182,11 +187,12 @@ impl Summary {
             processes: holdings::processes(axes, &moments),
             stacks: tables::biggest_stacks(axes, &moments),
             failures: failures::failures(axes),
-            errors: errors::errors(axes),
+            errors,
+            verdict,
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
-            kv_budget: kv_budget::kv_budgets(axes),
+            kv_budget,
         })
     }
 

@@ -84,6 +84,14 @@ impl TestBook {
         self.book.allocations.len() - 1
     }
 
+    /// A `cudaMalloc` under Python frames.
+    pub(crate) fn allocate_by(&mut self, process: usize, gpu: usize, bytes: u64, frames: &[&str]) -> usize {
+        let stack = self.python_stack(frames);
+        let row = self.allocate(process, gpu, bytes);
+        self.book.allocations[row].stack = Some(stack);
+        row
+    }
+
     /// Memory of a kind that no API call asked for.
     pub(crate) fn allocate_kind(&mut self, process: usize, gpu: usize, bytes: u64, kind: Kind) -> usize {
         let row = self.allocate(process, gpu, bytes);

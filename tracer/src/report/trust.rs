@@ -81,7 +81,9 @@ fn describe_failure(failure: &Failure, axes: &Axes<'_>) -> String {
 /// True when a loss for this reason can cost bytes: a lost driver event always, a lost API call where calls are the ledger.
 pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
     let is_event = Loss { why: why.to_owned(), ..Loss::default() }.is_event();
-    is_event || (book.header.ledger == Source::DriverApi && !matches!(why, "unreadable_stack" | "python_code"))
+    is_event
+        || (book.header.ledger == Source::DriverApi
+            && !matches!(why, "unreadable_stack" | "python_code" | "output" | "unfollowed"))
 }
 
 /// What a loss means, in a few words.
@@ -97,6 +99,8 @@ pub fn loss_meaning(why: &str) -> &str {
         "map_full" => "calls that could not be followed, a kernel map was full",
         "unreadable_stack" => "call stacks that could not be copied",
         "python_code" => "Python functions whose names could not be sent",
+        "output" => "writes to standard output or error of which log lines may be missing or cut",
+        "unfollowed" => "processes that ended before log lines of theirs could be seen",
         other => other,
     }
 }

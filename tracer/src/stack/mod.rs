@@ -99,7 +99,7 @@ impl Stacks {
         let stack = Slice { start: regs.sp, bytes, patched };
         let process = self.processes.entry(pid).or_default();
         let walker = Walker { pid, process, modules: &mut self.modules, stack };
-        let (steps, cut) = walker.walk(regs.ip, regs.bp);
+        let (steps, cut) = walker.walk(regs.ip, regs.bp, regs.header.flags & tracer_ebpf::FLAG_RETURNED != 0);
         Some(Native { steps, cut })
     }
 

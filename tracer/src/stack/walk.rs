@@ -58,12 +58,12 @@ pub(super) struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// Frames, innermost first, and why they end before the outermost, if they do.
-    pub(super) fn walk(mut self, ip: u64, bp: u64) -> (Vec<Step>, Option<Cut>) {
+    /// Frames, innermost first, and why they end before the outermost, if they do. `returned`: `ip` stands after a call.
+    pub(super) fn walk(mut self, ip: u64, bp: u64, returned: bool) -> (Vec<Step>, Option<Cut>) {
         let mut registers = Registers::new(ip, self.stack.start, bp);
         let place = self.place(ip);
         let sp = Some(self.stack.start);
-        let mut steps = vec![Step { address: ip, sp, is_return: false, is_signal: false, is_guess: false, place }];
+        let mut steps = vec![Step { address: ip, sp, is_return: returned, is_signal: false, is_guess: false, place }];
         let cut = loop {
             if self.process.is_unknown() {
                 break Some(Cut::Gone);
@@ -85,7 +85,7 @@ impl Walker<'_> {
 
     /// Caller of the outermost step so far; `Ok(None)` when that is the outermost of all.
     fn caller(&mut self, registers: &Registers, steps: &mut [Step]) -> Result<Option<(Registers, Step)>, Cut> {
-        let is_first = steps.len() == 1;
+        let is_entry = steps.len() == 1 && !steps[0].is_return;
         let Some(step) = steps.last_mut() else { return Ok(None) };
         let why_not = match &step.place {
             Some(Place::Module(module, address)) => {
@@ -103,12 +103,12 @@ impl Walker<'_> {
             Some(Place::Anonymous) => Cut::NoFile,
             None => Cut::NotCode,
         };
-        self.guess(registers, is_first).map(Some).ok_or(why_not)
+        self.guess(registers, is_entry).map(Some).ok_or(why_not)
     }
 
     /// Caller of code without unwind information: at its first instruction (where probes sit) the return address is on
     /// top of the stack; else the code may keep frame pointers. Only what is certain to follow a call is taken.
-    fn guess(&mut self, registers: &Registers, is_first: bool) -> Option<(Registers, Step)> {
+    fn guess(&mut self, registers: &Registers, is_entry: bool) -> Option<(Registers, Step)> {
         let (sp, bp) = (registers.get(X86_64::RSP)?, registers.get(X86_64::RBP));
         let entered = || {
             let ip = self.stack.read(sp)?;
@@ -119,7 +119,7 @@ impl Walker<'_> {
             let ip = self.stack.read(bp.checked_add(8)?)?;
             Some(Registers::new(ip, bp.checked_add(16)?, self.stack.read(bp)?))
         };
-        let candidates = [(false, is_first.then(entered).flatten()), (true, framed())];
+        let candidates = [(false, is_entry.then(entered).flatten()), (true, framed())];
         candidates.into_iter().find_map(|(is_guess, caller)| {
             let caller = caller?;
             let step = Step { is_guess, ..self.step(&caller, true)? };

@@ -126,7 +126,7 @@ impl ElfFile {
     }
 
     /// Bytes of the file; `beyond` is the error when they are not all there.
-    fn bytes(&self, offset: u64, len: u64, beyond: &'static str) -> Result<Vec<u8>, Error> {
+    pub(in crate::attach) fn bytes(&self, offset: u64, len: u64, beyond: &'static str) -> Result<Vec<u8>, Error> {
         self.records(offset, len, beyond)
     }
 

@@ -83,5 +83,6 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         flags: stacks | watch | hold | plain_count,
         uid,
         task_fsbase: at("task_struct", "thread.fsbase")?,
+        block_stack_bytes: options.block_stack_bytes,
     })
 }

@@ -4,6 +4,7 @@
 
 mod btf;
 mod config;
+mod follow;
 mod held;
 mod hook;
 mod programs;
@@ -25,6 +26,7 @@ use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKe
 
 pub use self::{
     btf::Btf,
+    follow::Writes,
     held::Held,
     hook::DriverHook,
     sys::Point,
@@ -32,6 +34,7 @@ pub use self::{
 };
 use self::{
     config::{CONFIG_WORDS, FLAGS_WORD},
+    follow::Followers,
     programs::Programs,
     uprobes::Uprobes,
 };
@@ -79,6 +82,8 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Copy user stacks.
     pub stacks: bool,
+    /// Blocks of `PyTorch`'s allocator of at least this size bring their Python frames, bytes.
+    pub block_stack_bytes: u32,
     /// See processes that are not tracked when they load libcuda (`attach` to ones that start later).
     pub watch_all: bool,
     /// Which processes may be stopped while their probes are placed.
@@ -114,6 +119,8 @@ pub struct Kernel {
     tracked: HashMap<MapData, u32, u32>,
     known: HashMap<MapData, [u64; 2], u32>,
     exes: HashMap<MapData, [u64; 2], u32>,
+    followed: HashMap<MapData, u32, u32>,
+    followers: Followers,
     pythons: HashMap<MapData, u32, [u64; PYTHON_WORDS]>,
     held: Held,
     config: Array<MapData, [u32; CONFIG_WORDS]>,
@@ -147,6 +154,8 @@ impl Kernel {
             tracked: take(&mut ebpf, "TRACKED")?,
             known: take(&mut ebpf, "KNOWN")?,
             exes: take(&mut ebpf, "EXES")?,
+            followed: take(&mut ebpf, "FOLLOWED")?,
+            followers: Followers::new(&programs, uprobes.method() == Method::Multi)?,
             pythons: take(&mut ebpf, "PYTHONS")?,
             held: held(&mut ebpf)?,
             config: take(&mut ebpf, "CONFIG")?,
@@ -225,6 +234,27 @@ impl Kernel {
         self.uprobes.place(&mut self.ebpf, what, path, points)
     }
 
+    /// Probes the writes of one process, which come as events.
+    ///
+    /// # Errors
+    /// The kernel refuses such probes.
+    pub fn follow(&mut self, tgid: u32, libc: &Path, writes: &Writes) -> io::Result<()> {
+        self.followers.follow(tgid, libc, writes)
+    }
+
+    /// Says that the writes of a process are probed, as far as they can be.
+    ///
+    /// # Errors
+    /// The map is full.
+    pub fn know_followed(&mut self, tgid: u32) -> Result<(), Error> {
+        self.followed.insert(tgid, 1, 0).map_err(|e| Error::Map("FOLLOWED", e.to_string()))
+    }
+
+    /// Takes the probes on the writes of a process away, once it has ended.
+    pub fn unfollow(&mut self, tgid: u32) {
+        self.followers.exited(tgid);
+    }
+
     /// Looks whether files that carry objects between processes are still open; the answer comes as events.
     pub fn check_transfers(&self) {
         let program = self.ebpf.program("check_transfers").and_then(|program| program.fd().ok());
@@ -250,6 +280,7 @@ impl Kernel {
         let tracked: Vec<u32> = self.tracked.keys().filter_map(Result::ok).collect();
         tracked.into_iter().for_each(|tgid| self.untrack(tgid));
         self.uprobes.detach();
+        self.followers.detach();
         self.links.clear();
         self.held.release_all();
     }
@@ -301,6 +332,7 @@ mod tests {
         Options {
             ring_bytes: 1 << 20,
             stacks: true,
+            block_stack_bytes: 0,
             watch_all: false,
             hold: Hold::Nobody,
             uvm_map_tail: 9240,

@@ -1,5 +1,7 @@
 //! The `bpf(2)` commands that aya 0.14 does not wrap. Delete what aya ≥ 0.16 offers once its MSRV (1.98) suits.
 
+pub(super) mod perf;
+
 use std::{
     ffi::CString,
     io, mem,
@@ -50,6 +52,10 @@ pub(super) enum Purpose<'a> {
     UprobeMulti,
     /// The same, of a program that may wait for pages of the process's memory.
     SleepableUprobeMulti,
+    /// Uprobes that are perf events.
+    Uprobe,
+    /// The same, of a program that may wait for pages (Linux 6.0).
+    SleepableUprobe,
     /// Entry or exit of a kernel function (`BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`).
     Tracing { attach: bpf_attach_type, function: u32, module: Option<BorrowedFd<'a>> },
 }
@@ -58,7 +64,7 @@ pub(super) enum Purpose<'a> {
 pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpose<'_>) -> io::Result<OwnedFd> {
     let waiting;
     let instructions = match purpose {
-        Purpose::SleepableUprobeMulti => {
+        Purpose::SleepableUprobeMulti | Purpose::SleepableUprobe => {
             waiting = with_waiting_reads(instructions);
             &waiting
         }
@@ -94,6 +100,10 @@ fn load_once(insns: &[bpf_insn], license: &CString, purpose: Purpose<'_>, log: &
             load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
             load.prog_flags = if matches!(purpose, Purpose::SleepableUprobeMulti) { SLEEPABLE } else { 0 };
             load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+        }
+        Purpose::Uprobe | Purpose::SleepableUprobe => {
+            load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
+            load.prog_flags = if matches!(purpose, Purpose::SleepableUprobe) { SLEEPABLE } else { 0 };
         }
         Purpose::Tracing { attach, function, module } => {
             load.prog_type = BPF_PROG_TYPE_TRACING as u32;
@@ -136,8 +146,14 @@ pub struct Point {
     pub cookie: u64,
 }
 
-/// Places all `points` of one file with one link, in every process that maps it.
-pub(super) fn attach_uprobes(program: &OwnedFd, path: &Path, points: &[Point], at_return: bool) -> io::Result<OwnedFd> {
+/// Places all `points` of one file with one link, in every process that maps it or in one.
+pub(super) fn attach_uprobes(
+    program: &OwnedFd,
+    path: &Path,
+    points: &[Point],
+    at_return: bool,
+    process: Option<u32>,
+) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let offsets: Vec<u64> = points.iter().map(|p| p.offset).collect();
     let cookies: Vec<u64> = points.iter().map(|p| p.cookie).collect();
@@ -150,6 +166,7 @@ pub(super) fn attach_uprobes(program: &OwnedFd, path: &Path, points: &[Point], a
     multi.offsets = offsets.as_ptr() as u64;
     multi.cookies = cookies.as_ptr() as u64;
     multi.cnt = u32::try_from(points.len()).map_err(io::Error::other)?;
+    multi.pid = process.unwrap_or(0);
     multi.flags = if at_return { UPROBE_MULTI_RETURN } else { 0 };
     bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
 }

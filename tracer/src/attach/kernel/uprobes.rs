@@ -47,10 +47,12 @@ pub enum Probes {
     Ioctl,
     /// The dynamic linker's `_dl_debug_state`: entry.
     Linker,
+    /// The function that `PyTorch`'s allocator reports each block to: entry.
+    Blocks,
 }
 
 impl Probes {
-    const ALL: [Self; 3] = [Self::Api, Self::Ioctl, Self::Linker];
+    const ALL: [Self; 4] = [Self::Api, Self::Ioctl, Self::Linker, Self::Blocks];
 
     /// Names of the entry program and the return program.
     const fn programs(self) -> (&'static str, Option<&'static str>) {
@@ -58,6 +60,7 @@ impl Probes {
             Self::Api => ("api_enter", Some("api_return")),
             Self::Ioctl => ("libc_ioctl", Some("libc_ioctl_return")),
             Self::Linker => ("linker_state", None),
+            Self::Blocks => ("torch_block", None),
         }
     }
 }
@@ -71,7 +74,7 @@ struct Pair {
 /// Programs, and the links that hold the probes in place.
 pub(super) struct Uprobes {
     /// By [`Probes`], where the kernel has multi-uprobes.
-    multi: Option<[Pair; 3]>,
+    multi: Option<[Pair; 4]>,
     links: Vec<OwnedFd>,
 }
 
@@ -79,10 +82,10 @@ impl Uprobes {
     pub(super) fn new(programs: &Programs, ebpf: &mut Ebpf) -> Result<Self, Error> {
         // For tests of the fallback on a kernel that has the better way.
         if std::env::var_os("VRAMTRACE_PERF_UPROBES").is_none()
-            && let Ok([api, ioctl, linker]) = load_multi(programs)
-            && supports_multi(&api.enter)
+            && let Ok(pairs) = load_multi(programs)
+            && supports_multi(&pairs[Probes::Api as usize].enter)
         {
-            return Ok(Self { multi: Some([api, ioctl, linker]), links: Vec::new() });
+            return Ok(Self { multi: Some(pairs), links: Vec::new() });
         }
         for what in Probes::ALL {
             let (enter, back) = what.programs();
@@ -100,16 +103,7 @@ impl Uprobes {
     /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
     /// go with their programs.
     pub(super) fn detach(&mut self) {
-        let mut links = std::mem::take(&mut self.links);
-        let each = links.len().div_ceil(CLOSERS).max(1);
-        // The kernel waits for running probes as it closes each link, some 40 ms: many at a time.
-        thread::scope(|scope| {
-            while !links.is_empty() {
-                let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
-                // Where no thread can be had, the links close here and now.
-                let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
-            }
-        });
+        close(std::mem::take(&mut self.links));
     }
 
     pub(super) fn place(
@@ -141,7 +135,19 @@ impl Uprobes {
     }
 }
 
-fn load_multi(programs: &Programs) -> Result<[Pair; 3], Error> {
+/// Closes what holds probes in place, many at a time: the kernel waits for running probes as it closes each, some 40 ms.
+pub(super) fn close(mut links: Vec<OwnedFd>) {
+    let each = links.len().div_ceil(CLOSERS).max(1);
+    thread::scope(|scope| {
+        while !links.is_empty() {
+            let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+            // Where no thread can be had, the links close here and now.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+        }
+    });
+}
+
+fn load_multi(programs: &Programs) -> Result<[Pair; 4], Error> {
     let load = |what: Probes| -> Result<Pair, Error> {
         let (enter, back) = what.programs();
         // Reads that wait for pages, where the kernel has them for programs of this kind.
@@ -151,7 +157,8 @@ fn load_multi(programs: &Programs) -> Result<[Pair; 3], Error> {
         };
         Ok(Pair { enter: load(enter)?, back: back.map(load).transpose()? })
     };
-    Ok([load(Probes::Api)?, load(Probes::Ioctl)?, load(Probes::Linker)?])
+    let [api, ioctl, linker, blocks] = Probes::ALL.map(load);
+    Ok([api?, ioctl?, linker?, blocks?])
 }
 
 impl Pair {
@@ -159,16 +166,17 @@ impl Pair {
     fn attach(&self, path: &Path, points: &[Point]) -> io::Result<Vec<OwnedFd>> {
         let mut links = Vec::new();
         if let Some(back) = &self.back {
-            links.push(sys::attach_uprobes(back, path, points, true)?);
+            links.push(sys::attach_uprobes(back, path, points, true, None)?);
         }
-        links.push(sys::attach_uprobes(&self.enter, path, points, false)?);
+        links.push(sys::attach_uprobes(&self.enter, path, points, false, None)?);
         Ok(links)
     }
 }
 
 /// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first.
 fn supports_multi(program: &OwnedFd) -> bool {
-    let probe = sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false);
+    let probe =
+        sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false, None);
     probe.is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EBADF)))
 }
 

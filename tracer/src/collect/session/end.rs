@@ -105,6 +105,8 @@ impl Session {
                 break;
             }
         }
+        let begun = self.lines.rest();
+        self.keep(begun)?;
         let t = monotonic_ns();
         for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
             self.writer.record(&record)?;

@@ -7,7 +7,7 @@ use crate::{
     attach::image,
     collect::{ioctl, wire::Event},
     probe,
-    trace::record::{Call, Op, Process, Record, Rm, Step},
+    trace::record::{Block, Call, Op, Process, Record, Rm, Step},
 };
 
 /// Events handled before signals, timers and the child are looked at again: a fast producer must not starve them.
@@ -42,6 +42,8 @@ impl Session {
             Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
             Event::Fork(fork) => {
                 let pid = fork.other;
+                // First: it may write at once.
+                self.follow_child(fork.header.tgid, pid)?;
                 self.processes.fork(fork.header.tgid, pid);
                 self.stacks.fork(fork.header.tgid, pid);
                 let step = Step::Forked { parent: fork.header.tgid };
@@ -50,12 +52,14 @@ impl Session {
             Event::Exec(exec) => self.exec(&exec)?,
             Event::Exit(exit) => self.exit(&exit)?,
             Event::Library(library) => self.library(&library)?,
+            Event::Output(output, bytes) => self.output(&output, bytes)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
                 self.transfers.remove(&release.file);
                 let op = Op::Close { file: release.file };
                 self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
+            Event::Block(block) => self.block(&block)?,
         }
         Ok(())
     }
@@ -87,6 +91,23 @@ impl Session {
             total: values.total,
             more: values.more,
             unreadable: values.unreadable,
+            stack,
+        }))?)
+    }
+
+    fn block(&mut self, block: &wire::Block) -> Result<(), Error> {
+        let stack = self.take_stack(&block.header)?;
+        let wire::Header { time_ns: t, tgid: pid, tid, .. } = block.header;
+        let wire::Block { address, bytes, allocated, reserved, device, .. } = *block;
+        Ok(self.writer.record(&Record::Block(Block {
+            t,
+            pid,
+            tid,
+            device,
+            address,
+            bytes,
+            allocated,
+            reserved,
             stack,
         }))?)
     }
@@ -144,6 +165,7 @@ impl Session {
             return Ok(self.kernel.know_executable(exec.exe)?);
         }
         self.place(pid)?;
+        self.follow(pid)?;
         self.kernel.know_executable(exec.exe)?;
         // Descriptors that close at exec are closed by now: the driver has taken back what went with them.
         let closed = self.processes.exec(pid, exec.header.time_ns);
@@ -157,6 +179,10 @@ impl Session {
     fn exit(&mut self, exit: &wire::Process) -> Result<(), Error> {
         let wire::Header { time_ns: t, tgid: pid, .. } = exit.header;
         self.stacks.forget(pid);
+        self.follower.exited(pid);
+        self.kernel.unfollow(pid);
+        let begun = self.lines.of(pid);
+        self.keep(begun)?;
         self.changed = Some(t);
         // wait(2) status: signal in the low 7 bits, else the exit code above them.
         let signal = (exit.value & 0x7f) as i32;

@@ -17,7 +17,7 @@ impl Session {
     pub fn adopt(&mut self, pid: u32) -> Result<(), Error> {
         self.kernel.track(pid)?;
         self.processes.add(pid);
-        Ok(())
+        self.follow(pid)
     }
 
     /// Places probes in what `pid` maps; the process itself is not traced for that.
@@ -100,7 +100,7 @@ impl Session {
                 Some(matches) if matches(pid) => return self.attach(pid),
                 Some(_) => return Ok(()),
                 // The record of its fork was lost.
-                None => self.processes.add(pid),
+                None => self.adopt(pid)?,
             }
         }
         self.place(pid)?;

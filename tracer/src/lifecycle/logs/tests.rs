@@ -45,6 +45,9 @@ fn lines_worth_keeping() {
         "[2026-11-29 14:56:42] The server is fired up and ready to roll!",
         "[2026-11-29 14:56:16] server_args=ServerArgs(model_path='x')",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB.",
+        "torch.cuda.OutOfMemoryError: Allocation on device",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "host:7:9 [0] NCCL WARN Failed to CUDA calloc 536870912 bytes",
         "\rCapturing CUDA graphs:   0%|          | 0/67 [00:00<?, ?it/s]\rCapturing CUDA graphs:   1%|",
         "(Worker_TP0 pid=8) INFO 03-08 16:44:28 [gpu_worker.py:456] Available KV cache memory: 55.10 GiB",
     ];
@@ -97,7 +100,7 @@ fn arguments_are_read_from_what_the_server_prints() {
 fn lines_are_kept_without_secrets_and_within_bounds() {
     let line = "server_args=ServerArgs(api_key='sesame', tokenizer_mode='auto', max_total_tokens=5)";
     assert_eq!(clean(line), "server_args=ServerArgs(api_key=***, tokenizer_mode='auto', max_total_tokens=5)");
-    assert_eq!(clean("a\x1b[31mb\x07"), "a[31mb");
+    assert_eq!(clean("a\x1b[31;1mb\x1b[0m\x07\x1b["), "ab[");
     assert_eq!(clean(&"é".repeat(MAX_LINE)).len(), MAX_LINE);
 }
 

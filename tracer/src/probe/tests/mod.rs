@@ -4,3 +4,4 @@ mod decode;
 mod table;
 
 const C10: &str = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+const C10_OOM: &str = "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE";

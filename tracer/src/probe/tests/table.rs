@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tracer_ebpf::{AT_ENTRY, AT_RETURN, BASE_STACK, PROBES, READS, Read};
 
-use super::C10;
+use super::{C10, C10_OOM};
 use crate::probe::*;
 
 /// Functions of the driver API that allocate, free, map, share, create contexts, load code or run graphs.
@@ -86,7 +86,11 @@ fn table_fits_the_kernel_side() {
             assert!(matches!(read.when, AT_ENTRY | AT_RETURN) && (1..=8).contains(&read.len), "{}", probe.symbol);
             assert!(read.base == BASE_STACK || read.base < 6, "{}", probe.symbol);
         }
-        assert!(probe.returns_status() || ["__cudaRegisterFatBinary", C10].contains(&probe.symbol), "{}", probe.symbol);
+        assert!(
+            probe.returns_status() || ["__cudaRegisterFatBinary", C10, C10_OOM].contains(&probe.symbol),
+            "{}",
+            probe.symbol
+        );
     }
 }
 
@@ -156,6 +160,7 @@ fn specs_follow_effects() {
     assert_eq!(flags("cudaMemGetInfo"), SPEC_STACK_ON_FAILURE | SPEC_STACK);
     assert_eq!(flags("cuModuleGetFunction"), SPEC_STACK_ON_FAILURE | SPEC_QUIET);
     assert_eq!(flags(C10), 0);
+    assert_eq!(flags(C10_OOM), SPEC_STACK);
     assert_eq!(
         by_symbol("cuMemAlloc_v2").unwrap().spec().reads[0],
         Read { when: AT_RETURN, base: 0, len: 8, pad: 0, offset: 0 }
@@ -163,7 +168,12 @@ fn specs_follow_effects() {
     for probe in table().iter().filter(|probe| !probe.group.by_default()) {
         assert!(matches!(
             probe.effect,
-            Effect::Launch | Effect::Current | Effect::Residency | Effect::Tensor | Effect::Lookup
+            Effect::Launch
+                | Effect::Current
+                | Effect::Residency
+                | Effect::Tensor
+                | Effect::TensorFailure
+                | Effect::Lookup
         ));
     }
 }

@@ -1,12 +1,12 @@
 //! Differential flame graph: the memory of OTHER, coloured by how it differs from that of BASE.
 //!
-//! Widths are bytes in OTHER. What OTHER no longer holds has no width there, so it stands under a root of its own, as wide
-//! as it was in BASE. A box is red where OTHER holds more below it, blue where it holds less, the deeper the larger the
-//! share that changed.
+//! Widths are bytes in OTHER. What OTHER no longer holds would have none, so it is as wide as it was in BASE. A box is red
+//! where OTHER holds more below it, blue where it holds less, the deeper the larger the share that changed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self as inferno_flamegraph, Options};
 use regex::{Captures, Regex};
 
@@ -61,7 +61,7 @@ pub fn render(
     when: When,
 ) -> Result<Vec<u8>, FlameError> {
     let (folded, compared) = fold([base, other], by, value, when)?;
-    let stacks = Stacks::new(&folded, base.name);
+    let stacks = Stacks::new(&folded);
     if stacks.lines.is_empty() {
         return Err(FlameError::Empty);
     }
@@ -70,6 +70,8 @@ pub fn render(
     options.title = format!("{other} against {base}: GPU memory {}", what(value, &compared));
     options.subtitle = Some(subtitle(&stacks, &base, &other));
     options.no_sort = true;
+    // Nothing but boxes has a colour.
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 255, g: 255, b: 255 }));
     let mut svg = Vec::new();
     let lines = stacks.lines.iter().map(String::as_str);
     inferno_flamegraph::from_lines(&mut options, lines, &mut svg).map_err(FlameError::Draw)?;
@@ -125,7 +127,7 @@ fn subtitle(stacks: &Stacks, base: &str, other: &str) -> String {
         signed(total.delta_bytes)
     );
     if stacks.gone > 0 {
-        text += &format!("; {} that {base} alone has under {}", human(stacks.gone), stacks.root);
+        text += &format!(", and in {base} where {other} has none ({})", human(stacks.gone));
     }
     text
 }
@@ -136,32 +138,26 @@ struct Stacks {
     lines: Vec<String>,
     /// Where each ends, and the bytes of both runs up to there.
     ends: Vec<(u64, [u128; 2])>,
-    /// Root of what BASE alone has.
-    root: String,
-    /// Its bytes.
+    /// Bytes of stacks that BASE alone has.
     gone: u64,
 }
 
 impl Stacks {
-    fn new(folded: &BTreeMap<String, Change>, base: &str) -> Self {
-        let root = format!("[only in {}]", plain(base).replace(';', ":"));
-        let line = |(stack, change): (&String, &Change)| match change.other_bytes {
-            0 => (format!("{root};{stack} {}", change.base_bytes), *change),
-            width => (format!("{stack} {width}"), *change),
-        };
+    fn new(folded: &BTreeMap<String, Change>) -> Self {
+        let width = |change: &Change| if change.other_bytes == 0 { change.base_bytes } else { change.other_bytes };
+        let line = |(stack, change): (&String, &Change)| (format!("{stack} {}", width(change)), *change);
         let mut lines: Vec<(String, Change)> = folded.iter().map(line).collect();
         // The order in which inferno wants them.
         lines.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let mut ends = Vec::with_capacity(lines.len());
         let (mut end, mut sums, mut gone) = (0_u64, [0_u128; 2], 0_u64);
         for (_, change) in &lines {
-            let is_gone = change.other_bytes == 0;
-            end = end.saturating_add(if is_gone { change.base_bytes } else { change.other_bytes });
-            gone = gone.saturating_add(if is_gone { change.base_bytes } else { 0 });
+            end = end.saturating_add(width(change));
+            gone = gone.saturating_add(if change.other_bytes == 0 { change.base_bytes } else { 0 });
             sums = [sums[0] + u128::from(change.base_bytes), sums[1] + u128::from(change.other_bytes)];
             ends.push((end, sums));
         }
-        Self { lines: lines.into_iter().map(|(line, _)| line).collect(), ends, root, gone }
+        Self { lines: lines.into_iter().map(|(line, _)| line).collect(), ends, gone }
     }
 
     fn width(&self) -> u64 {
@@ -249,7 +245,8 @@ mod tests {
             (book(&[("grow", 1000), ("same", 500), ("gone", 100)]), book(&[("grow", 3000), ("same", 500)]));
         let svg = draw(&old, &new).unwrap();
         assert!(svg.contains("b.vrt against a.vrt: GPU memory live at the end"), "{svg}");
-        assert!(svg.contains("red: more in b.vrt than in a.vrt") && svg.contains("[only in a.vrt]"), "{svg}");
+        assert!(svg.contains("red: more in b.vrt than in a.vrt"), "{svg}");
+        assert!(svg.contains("widths: bytes in b.vrt, and in a.vrt where b.vrt has none (100 B)"), "{svg}");
         assert!(svg.contains("<title>grow (1000 B → 2.9 KiB, +2.0 KiB)</title>"), "{svg}");
         assert!(title(&svg, "same").contains(r#"fill="rgb(250,250,250)""#));
         assert!(title(&svg, "grow").contains(r#"fill="rgb(255,111,111)""#), "{}", title(&svg, "grow"));
@@ -261,7 +258,7 @@ mod tests {
             title(&back, "grow").contains(r#"fill="rgb(111,111,255)""#) && title(&back, "grow").contains("-2.0 KiB")
         );
         assert!(title(&back, "gone").contains(r#"fill="rgb(255,80,80)""#), "all of it is new");
-        assert!(!back.contains("[only in b.vrt]"), "nothing is in b.vrt alone");
+        assert!(back.contains("widths: bytes in b.vrt</text>"), "nothing is in a.vrt alone");
     }
 
     #[test]

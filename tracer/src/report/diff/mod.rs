@@ -15,8 +15,8 @@ pub mod text;
 mod tests;
 
 pub use model::{
-    CellChange, Change, Compared, Diff, Finding, PhaseChange, RankChange, RunFacts, SCHEMA, Setting, Source,
-    StackChange, canonical,
+    CellChange, Change, Compared, Diff, PhaseChange, RankChange, RunFacts, SCHEMA, Setting, Source, StackChange,
+    canonical,
 };
 pub use moment::When;
 
@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 
 use crate::ledger::Kind;
 use crate::lifecycle::{Axes, Axis};
+use crate::report::explain::verdict::{Facts, Verdict};
 use crate::report::query::{self, Moments};
 use crate::report::{physical, trust};
 use moment::Life;
@@ -74,7 +75,7 @@ pub enum Error {
 }
 
 impl Diff {
-    /// Compares `other` with `base`. The verdict is left empty.
+    /// Compares `other` with `base`.
     ///
     /// # Errors
     ///
@@ -93,7 +94,7 @@ impl Diff {
         };
         let ranks = ranks(&both, &mut keys);
         let [base, other] = [0, 1].map(|side| facts(runs[side], &moments[side], &lives[side]));
-        Ok(Self {
+        let mut diff = Self {
             schema: SCHEMA,
             base,
             other,
@@ -104,8 +105,11 @@ impl Diff {
             by: by.iter().map(|axis| axis.name()).collect(),
             cells: cells(&by, both.divide(&by, &mut keys)),
             stacks: stacks::stacks(&both, &mut keys),
-            verdict: Vec::new(),
-        })
+            verdict: Verdict::default(),
+        };
+        let [base, other] = [0, 1].map(|side| Facts::new(runs[side].name, runs[side].axes, &moments[side]));
+        diff.verdict = Verdict::of_two(&base, &other, &diff);
+        Ok(diff)
     }
 
     /// True when nothing differs: neither bytes nor settings, those apart that differ in any two runs.

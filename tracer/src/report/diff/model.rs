@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::report::explain::Verdict;
 use crate::report::trust::Outcome;
 
 /// Name and version of the JSON form.
@@ -36,8 +37,8 @@ pub struct Diff {
     pub cells: Vec<CellChange>,
     /// The same difference by call stack, the largest change first; equal ones are left out.
     pub stacks: Vec<StackChange>,
-    /// What is the matter, the likeliest cause first; empty where nothing is to be said.
-    pub verdict: Vec<Finding>,
+    /// What is the matter.
+    pub verdict: Verdict,
 }
 
 /// Bytes of something in both runs.
@@ -185,17 +186,6 @@ pub struct StackChange {
     /// Frames that say who asked, innermost first, as OTHER has them (BASE, where OTHER has none): the Python ones, or the
     /// native ones where there are none.
     pub frames: Vec<String>,
-}
-
-/// A conclusion, in a sentence.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
-    /// What kind of cause it is.
-    pub cause: &'static str,
-    /// The sentence, with its numbers.
-    pub text: String,
-    /// Bytes that it explains, where that is a number.
-    pub delta_bytes: Option<i64>,
 }
 
 impl Change {

@@ -6,10 +6,12 @@ pub(in crate::report) mod lines;
 mod readings;
 pub(in crate::report) mod server;
 mod sglang;
+pub mod verdict;
 mod vllm;
 
 pub use figure::{Figure, Found};
 pub use kv_budget::KvBudget;
+pub use verdict::Verdict;
 
 #[cfg(test)]
 mod tests;

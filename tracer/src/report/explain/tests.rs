@@ -22,17 +22,21 @@ pub(in crate::report) struct Start {
     pub(in crate::report) frames: bool,
     /// There are readings at all.
     pub(in crate::report) readings: bool,
+    /// Bytes of the custom all-reduce's buffers, part of what is taken before the weights.
+    pub(in crate::report) allreduce: u64,
 }
 
 impl Default for Start {
     fn default() -> Self {
         let free = (9490 * CENTI, 2170 * CENTI);
-        Self { ranks: 2, fraction: "0.88", free, pool: Some(10 * GIB), frames: true, readings: true }
+        Self { ranks: 2, fraction: "0.88", free, pool: Some(10 * GIB), frames: true, readings: true, allreduce: 0 }
     }
 }
 
 const INIT: &str = "sglang/srt/distributed/bootstrap.py: init_torch_distributed";
 const PROFILE: &str = "sglang/srt/mem_cache/kv_cache_configurator.py: KVCacheConfigurator._profile_available_bytes";
+const ALLREDUCE: &str =
+    "sglang/srt/distributed/device_communicators/custom_all_reduce.py: CustomAllreduce.create_shared_buffer";
 const LOAD: &str = "sglang/srt/model_executor/model_runner.py: ModelRunner.load_model";
 
 impl Start {
@@ -70,6 +74,9 @@ impl Start {
         say(t, "Init torch distributed begin.");
         self.reading(t, process, before + GIB, INIT);
         t.allocate_kind(process, gpu, GIB, Kind::Context);
+        if self.allreduce > 0 {
+            t.allocate_by(process, gpu, self.allreduce, &[ALLREDUCE]);
+        }
         self.reading(t, process, before, INIT);
         self.reading(t, process, before, INIT);
         say(t, "Init torch distributed ends. elapsed=1.00 s, mem usage=1.00 GB");

@@ -28,6 +28,7 @@ pub(super) fn out_of_memory(summary: &Summary, style: Style) -> String {
         text += &sentence(&format!("  {}", what_failed(failed)));
         if n < AT_LENGTH {
             text += &frame_lines(&failed.asked_by[..failed.asked_by.len().min(FRAMES)], "no stack recorded");
+            text += &slack(failed);
             text += &holders(summary, failed);
         }
     }
@@ -64,6 +65,15 @@ fn what_failed(failed: &Failed) -> String {
         _ => String::new(),
     };
     format!("{} at {}: {asked}{of_driver} on {gpu}; {free}{short}{again}", failed.rank, clock::format(failed.time_ns))
+}
+
+/// What `PyTorch` had and did not use.
+fn slack(failed: &Failed) -> String {
+    let (Some(used), Some(slack)) = (failed.torch_allocated_bytes, failed.torch_slack_bytes) else {
+        return String::new();
+    };
+    let (used, slack) = (bytes::human(used), bytes::human(slack));
+    sentence(&format!("  PyTorch had handed out {used} then, and had {slack} more reserved and unused"))
 }
 
 fn holders(summary: &Summary, failed: &Failed) -> String {

@@ -18,7 +18,8 @@ pub(super) fn budget(summary: &Summary, style: Style) -> (String, String) {
     }
     let has_no_room = budgets.iter().any(|budget| budget.fits == Some(false));
     let mut text = if has_no_room { style.alarm("KV budget") } else { style.title("KV budget") } + "\n";
-    for (ranks, budget) in told_alike(budgets) {
+    // The verdict has the sentences on budgets that do not work out.
+    for (ranks, budget) in told_alike(budgets).into_iter().filter(|(_, budget)| budget.fits != Some(false)) {
         text += &sentence(&format!("  {ranks}: {}", budget.sentence));
     }
     for unknown in

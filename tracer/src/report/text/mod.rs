@@ -12,6 +12,8 @@ pub mod plain;
 mod printed;
 pub(super) mod stacks;
 pub mod table;
+mod torch;
+pub(in crate::report) mod verdict;
 
 use plain::{plain, wrap};
 use table::WIDTH;
@@ -51,6 +53,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
     let (no_room, budget) = kv_budget::budget(summary, style);
     let sections = [
         head::trust(summary, name, style),
+        verdict::verdict(&summary.verdict, style),
         no_room,
         head::origin(summary),
         cells::table(summary, style),
@@ -58,6 +61,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
         budget,
+        torch::allocators(summary, style),
         printed::memory(summary, style),
         stacks::biggest(summary, style),
         failures::out_of_memory(summary, style),

@@ -24,7 +24,7 @@ const OPTIMISED: [&str; 3] = ["-O2", "-fomit-frame-pointer", "-fno-optimize-sibl
 fn walk(pid: u32, regs: &tracer_ebpf::Stack, bytes: &[u8]) -> (Vec<Step>, Option<Cut>) {
     let stack = Slice { start: regs.sp, bytes, patched: &regs.patched[..regs.patched_len as usize] };
     let (mut process, mut modules) = (Process::default(), Modules::default());
-    Walker { pid, process: &mut process, modules: &mut modules, stack }.walk(regs.ip, regs.bp)
+    Walker { pid, process: &mut process, modules: &mut modules, stack }.walk(regs.ip, regs.bp, false)
 }
 
 /// The unwinder with one table of names, and what that table wrote.

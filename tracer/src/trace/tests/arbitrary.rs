@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::header;
 use crate::trace::record::{
-    Alloc, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Log, Loss, Notice, Nvml, NvmlProcess, Op,
-    Outcome, Process, Record, Rm, Source, Stack, Step,
+    Alloc, Block, Call, Footer, Frame, FrameKind, Gpu, Header, Image, Library, Log, Loss, Notice, Nvml, NvmlProcess,
+    Op, Outcome, Process, Record, Rm, Source, Stack, Step,
 };
 
 fn step() -> impl Strategy<Value = Step> {
@@ -136,6 +136,22 @@ fn nvml() -> impl Strategy<Value = Nvml> {
     })
 }
 
+fn block() -> impl Strategy<Value = Block> {
+    (any::<[u64; 4]>(), any::<[u32; 3]>(), any::<i64>(), any::<Option<u32>>()).prop_map(
+        |([t, address, allocated, reserved], [pid, tid, device], bytes, stack)| Block {
+            t,
+            pid,
+            tid,
+            device,
+            address,
+            bytes,
+            allocated,
+            reserved,
+            stack,
+        },
+    )
+}
+
 pub(super) fn record() -> impl Strategy<Value = Record> {
     let frame_kind = prop_oneof![Just(FrameKind::Native), Just(FrameKind::Python), Just(FrameKind::Cut)];
     let outcome = prop_oneof![
@@ -154,6 +170,7 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
         (any::<u64>(), any::<u32>(), step()).prop_map(|(t, pid, step)| Record::Process(Process { t, pid, step })),
         rm().prop_map(Record::Rm),
         call().prop_map(Record::Call),
+        block().prop_map(Record::Block),
         nvml().prop_map(Record::Nvml),
         (any::<u64>(), ".*", any::<u64>()).prop_map(|(t, why, count)| Record::Loss(Loss { t, why, count })),
         (any::<u64>(), ".*").prop_map(|(t, text)| Record::Notice(Notice { t, text })),

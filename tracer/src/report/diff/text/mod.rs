@@ -9,7 +9,8 @@ mod head;
 mod ranks;
 mod stacks;
 
-use super::{Diff, Finding};
+use super::Diff;
+use crate::report::text::verdict::verdict;
 use crate::report::text::{Style, sentence};
 
 /// `diff` in lines of at most 100 columns. Sections stand apart by an empty line.
@@ -26,13 +27,4 @@ pub fn render(diff: &Diff, style: Style) -> String {
     }
     sections.retain(|section| !section.is_empty());
     sections.join("\n")
-}
-
-/// What is the matter, the likeliest first.
-fn verdict(findings: &[Finding], style: Style) -> String {
-    let line = |(n, finding): (usize, &Finding)| match n {
-        0 => style.title(&format!("Verdict: {}", finding.text)) + "\n",
-        _ => sentence(&format!("  {}", finding.text)),
-    };
-    findings.iter().enumerate().map(line).collect()
 }

@@ -1,0 +1,167 @@
+//! Follows `PyTorch`'s caching allocators through a trace.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::rows::{Place, RowId, Rows, Table};
+use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
+use crate::trace::record::{self, Call};
+
+/// Memory mapped at an address.
+struct Mapped {
+    bytes: u64,
+    row: RowId,
+}
+
+/// Allocators while the trace is read.
+#[derive(Default)]
+pub(super) struct Allocators {
+    torch: Torch,
+    devices: HashMap<(usize, u32), usize>,
+    states: Vec<State>,
+    /// Blocks handed out, by device and address.
+    live: HashMap<(usize, u64), usize>,
+    /// What each process has mapped, by address.
+    mapped: HashMap<usize, BTreeMap<u64, Mapped>>,
+}
+
+/// What is known of a device beside its table.
+#[derive(Default)]
+struct State {
+    /// Bytes of the blocks in `live`.
+    bytes: u64,
+    /// Where its memory is, once a block told.
+    place: Option<Place>,
+}
+
+impl Allocators {
+    /// Memory was mapped in a process.
+    pub(super) fn map(&mut self, process: usize, base: u64, bytes: u64, row: RowId) {
+        self.mapped.entry(process).or_default().insert(base, Mapped { bytes, row });
+    }
+
+    /// It is mapped no more.
+    pub(super) fn unmap(&mut self, process: usize, base: u64) {
+        if let Some(mapped) = self.mapped.get_mut(&process) {
+            mapped.remove(&base);
+        }
+    }
+
+    /// A block was handed out or taken back.
+    pub(super) fn block(&mut self, block: &record::Block, process: usize, rows: &mut Rows) {
+        let number = self.device(process, block.device);
+        let bytes = block.bytes.unsigned_abs();
+        let mut expected = self.torch.devices[number].figures.last().map(|figures| figures.before);
+        let mut fits = true;
+        if block.bytes >= 0 {
+            // One that is there already: its end was lost.
+            fits = self.end(number, block.address, block.t).is_none();
+            self.begin(number, process, block, rows);
+        } else {
+            match self.end(number, block.address, block.t) {
+                Some(known) => fits = known == bytes,
+                // It was there before tracing began.
+                None => expected = expected.map(|before| before.wrapping_sub(bytes as i64)),
+            }
+        }
+        let device = &mut self.torch.devices[number];
+        let before = block.allocated.wrapping_sub(self.states[number].bytes) as i64;
+        device.events += 1;
+        device.mismatches += u64::from(!fits || expected.is_some_and(|expected| expected != before));
+        let figures = Figures { t: block.t, before, reserved: block.reserved };
+        if device.figures.last().is_none_or(|last| (last.before, last.reserved) != (before, block.reserved)) {
+            device.figures.push(figures);
+        }
+    }
+
+    /// The allocator gave up.
+    pub(super) fn failed(&mut self, call: &Call, process: usize) {
+        let value = |name: &str| call.more.get(name).copied().unwrap_or(0);
+        self.torch.failures.push(OutOfMemory {
+            t: call.t,
+            process,
+            ordinal: call.device.and_then(|device| u32::try_from(device).ok()).unwrap_or(0),
+            requested: call.size.unwrap_or(0),
+            allocated: value("allocated"),
+            reserved: value("reserved"),
+            stack: call.stack,
+        });
+    }
+
+    fn device(&mut self, process: usize, ordinal: u32) -> usize {
+        *self.devices.entry((process, ordinal)).or_insert_with(|| {
+            self.torch.devices.push(TorchDevice { process, ordinal, ..TorchDevice::default() });
+            self.states.push(State::default());
+            self.torch.devices.len() - 1
+        })
+    }
+
+    fn begin(&mut self, number: usize, process: usize, block: &record::Block, rows: &mut Rows) {
+        let bytes = block.bytes.unsigned_abs();
+        self.live.insert((number, block.address), self.torch.blocks.len());
+        let state = &mut self.states[number];
+        state.bytes = state.bytes.wrapping_add(bytes);
+        let mut in_graph_pool = false;
+        for row in below(self.mapped.get(&process), block.address, bytes) {
+            let row = rows.get(row);
+            // Memory that went without its mapping being seen to.
+            if row.allocation.died.is_none() {
+                row.segment.get_or_insert(number as u32);
+                state.place.get_or_insert(row.place);
+                in_graph_pool |= row.capture;
+            }
+        }
+        self.torch.blocks.push(Block {
+            born: block.t,
+            died: None,
+            bytes,
+            address: block.address,
+            device: number as u32,
+            tid: block.tid,
+            stack: block.stack,
+            in_graph_pool,
+        });
+    }
+
+    /// Ends the block at an address; gives its bytes.
+    fn end(&mut self, number: usize, address: u64, t: u64) -> Option<u64> {
+        let block = self.live.remove(&(number, address))?;
+        let block = &mut self.torch.blocks[block];
+        block.died = Some(t);
+        let state = &mut self.states[number];
+        state.bytes = state.bytes.wrapping_sub(block.bytes);
+        Some(block.bytes)
+    }
+
+    /// The tables. For each row of [`Book::allocations`](super::Book), `segments` has the device that it is a segment of,
+    /// and whether a stream was being captured as it was made.
+    pub(super) fn finish(
+        self,
+        segments: impl IntoIterator<Item = Option<(u32, bool)>>,
+        gpu: impl Fn(Option<Place>, usize) -> Option<usize>,
+    ) -> Torch {
+        let Self { mut torch, states, .. } = self;
+        for (device, state) in torch.devices.iter_mut().zip(states) {
+            device.gpu = gpu(state.place, device.process);
+        }
+        for (row, segment) in segments.into_iter().enumerate() {
+            if let Some((device, in_graph_pool)) = segment
+                && let Some(device) = torch.devices.get_mut(device as usize)
+            {
+                device.segments.push(Segment { row: row as u32, in_graph_pool });
+            }
+        }
+        torch
+    }
+}
+
+/// Video memory mapped where a block lies. A block of an expandable segment may lie in several pieces.
+fn below(mapped: Option<&BTreeMap<u64, Mapped>>, address: u64, bytes: u64) -> Vec<RowId> {
+    let Some(mapped) = mapped else { return Vec::new() };
+    let end = address.saturating_add(bytes.max(1));
+    let holds = |(base, mapped): &(&u64, &Mapped)| base.saturating_add(mapped.bytes) > address;
+    let pieces = mapped.range(..end).rev().take_while(holds).map(|(_, mapped)| mapped.row);
+    pieces.filter(|row| row.table == Table::Gpu).collect()
+}
+
+#[cfg(test)]
+mod tests;

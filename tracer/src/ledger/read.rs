@@ -1,0 +1,27 @@
+//! Reading a book from a file.
+
+use std::path::Path;
+
+use super::{Book, Ledger};
+use crate::trace::{Error, Reader};
+
+impl Book {
+    /// Reads a trace file. One that is cut off or damaged gives what stands before; [`Book::outcome`] is `None` then, and
+    /// damage is a notice.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, is no trace, or is of a newer format.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let mut reader = Reader::open(path)?;
+        let mut ledger = Ledger::new();
+        for record in reader.by_ref() {
+            match record {
+                Ok(record) => ledger.push(record),
+                Err(damage) => ledger.notice(damage.to_string()),
+            }
+        }
+        let mut book = ledger.finish();
+        book.unknown_records = reader.unknown();
+        Ok(book)
+    }
+}
