@@ -2,13 +2,24 @@
 
 const diff = page.diff ?? null;
 
-/** Conclusions, the likeliest first: a comparison's or the run's own. */
+/** What is the matter: a comparison's conclusion, else the run's own. */
 function verdict() {
-  const findings = [...(diff?.verdict ?? []), ...(report.verdict ?? [])];
-  const told = findings.filter((finding, n) => findings.findIndex((other) => other.text === finding.text) === n);
-  if (told.length === 0) return null;
-  const entry = (finding, n) => el("li", { class: n === 0 ? "first" : null }, name(finding.text));
-  return el("div", { class: "verdict", id: "verdict" }, el("h3", {}, "Verdict"), el("ol", {}, told.slice(0, 8).map(entry)));
+  const { summary, suspects, ruled_out } = diff?.verdict ?? report.verdict;
+  const told = (finding) => summary.includes(finding.text);
+  const marks = { cause: "Cause", failure: "Failed" };
+  const more = [
+    ...suspects.filter((suspect) => !told(suspect)).map((suspect) => [marks[suspect.weight] ?? "Also", suspect.text]),
+    ...ruled_out.filter((not) => !told(not)).map((not) => ["Ruled out", not.text]),
+  ];
+  if (!summary && more.length === 0) return null;
+  const entry = ([mark, text]) => el("li", {}, el("b", {}, `${mark}: `), name(text));
+  return el(
+    "div",
+    { class: "verdict", id: "verdict" },
+    el("h3", {}, "Verdict"),
+    summary && el("p", { class: "first" }, name(`${summary}.`)),
+    more.length > 0 && el("ul", {}, more.slice(0, 12).map(entry)),
+  );
 }
 
 function versus() {
