@@ -57,6 +57,12 @@ const PRODUCTS: &[Product] = &[
     },
     Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
     Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
+    Product { name: "bench", sources: &["actors/bench"], flags: &["-l:libc10.so"] },
+    Product {
+        name: "libbench.so",
+        sources: &["actors/bench"],
+        flags: &["-shared", "-fvisibility=hidden", "-l:libc10.so"],
+    },
     Product { name: "smi", sources: &["cuda/smi"], flags: &["-l:libnvidia-ml.so.1"] },
 ];
 

@@ -1,11 +1,14 @@
 //! Traces recorded on real GPUs, with what `nvidia-smi` said at the time.
 //!
 //! `NAME.vrt` is the trace, `NAME.txt` the traced script's own output (tests/gpu): `step NAME t=NS smi=MIB` lines. Where a
-//! reading was taken, the ledger must hold exactly that many bytes.
+//! reading was taken, the ledger must hold exactly that many bytes; where PyTorch's own figures stand beside it, so must the
+//! books of its caching allocator.
 
 use std::path::PathBuf;
 
-use tracer::ledger::{Book, Kind};
+use tracer::ledger::{Book, Kind, Timeline};
+use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
+use tracer::trace::record::FrameKind;
 
 const MIB: u64 = 1 << 20;
 
@@ -13,6 +16,8 @@ struct Step {
     name: String,
     t: u64,
     smi: u64,
+    /// What PyTorch says: allocated bytes, reserved bytes, blocks.
+    torch: Option<[u64; 3]>,
 }
 
 fn path(file: &str) -> PathBuf {
@@ -20,15 +25,16 @@ fn path(file: &str) -> PathBuf {
 }
 
 fn steps(output: &str) -> Vec<Step> {
-    let field = |line: &str, name: &str| -> u64 {
-        let value = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        value.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("{name} in {line:?}"))
+    let maybe = |line: &str, name: &str| -> Option<u64> {
+        line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?.parse().ok()
     };
+    let field = |line: &str, name: &str| maybe(line, name).unwrap_or_else(|| panic!("{name} in {line:?}"));
     output
         .lines()
         .filter_map(|line| {
             let name = line.strip_prefix("step ")?.split(' ').next()?.to_owned();
-            Some(Step { name, t: field(line, "t"), smi: field(line, "smi") })
+            let torch = || Some([maybe(line, "allocated")?, maybe(line, "reserved")?, maybe(line, "blocks")?]);
+            Some(Step { name, t: field(line, "t"), smi: field(line, "smi"), torch: torch() })
         })
         .collect()
 }
@@ -39,9 +45,54 @@ fn recorded(name: &str) -> (Book, Vec<Step>) {
     (book, steps)
 }
 
+/// At each step PyTorch's allocator had what PyTorch itself said, to the byte.
+fn torch_agrees(book: &Book, steps: &[Step]) {
+    let device = &book.torch.devices[0];
+    let segments = Timeline::of(device.segments(book));
+    for Step { name, t, torch, .. } in steps {
+        let live = || book.torch.blocks.iter().filter(|block| block.device == 0 && block.live_at(*t));
+        let ours = [live().map(|block| block.bytes).sum(), device.reserved_at(*t, &segments), live().count() as u64];
+        assert_eq!(Some(ours), *torch, "{name}");
+    }
+    assert_eq!((device.mismatches, device.reserved_mismatches(&segments, false)), (0, 0));
+}
+
+/// At least 99 of 100 bytes that the first process held at its peak have a Python frame or an owner.
+fn is_explained(book: &Book) {
+    let axes = Axes::new(book);
+    let peak = book.peaks()[&(0, 0)].t;
+    let python = |stack: u32| {
+        let frames = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
+        frames.iter().any(|frame| book.frames[*frame as usize].kind == FrameKind::Python)
+    };
+    let (mut all, mut explained) = (0, 0);
+    for row in book.allocations.iter().filter(|row| row.process == 0 && row.live_at(peak)) {
+        let owner = axes.label(Axis::Owner, axes.cell(Axis::Owner, row)) != UNATTRIBUTED;
+        all += row.bytes;
+        explained += if owner || row.stack.is_some_and(python) { row.bytes } else { 0 };
+    }
+    assert!(all > 0 && explained * 100 >= all * 99, "{explained} of {all} bytes");
+}
+
+/// `tests/gpu/torch_training.py`, recorded just now: `VRAMTRACE_RECORDED=PATH` stands for `PATH.vrt` and `PATH.txt`.
+#[test]
+#[ignore = "needs a trace that was recorded on a GPU"]
+fn torch_training() {
+    let name = std::env::var("VRAMTRACE_RECORDED").expect("VRAMTRACE_RECORDED=PATH of the trace without .vrt");
+    let book = Book::read(format!("{name}.vrt").as_ref()).unwrap();
+    let steps = steps(&std::fs::read_to_string(format!("{name}.txt")).unwrap());
+    assert!(steps.len() > 15, "{} steps", steps.len());
+    agrees(&book, &steps, 1);
+    torch_agrees(&book, &steps);
+    is_explained(&book);
+    let pools = book.torch.devices[0].segments.iter().filter(|segment| segment.in_graph_pool).count();
+    assert!(pools > 0, "a graph was captured");
+    assert_eq!(book.torch.failures.iter().map(|failure| failure.requested).collect::<Vec<_>>(), [1 << 42]);
+}
+
 /// At each step the first process held what `nvidia-smi` said, and no sample differs from the ledger.
 fn agrees(book: &Book, steps: &[Step], quiet_samples: usize) {
-    for Step { name, t, smi } in steps {
+    for Step { name, t, smi, .. } in steps {
         let live = book.live_at(*t, |a| a.process == 0);
         assert_eq!(live, smi * MIB, "{name}: the ledger holds {} MiB", live / MIB);
     }

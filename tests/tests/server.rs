@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{book, vramtrace};
-use live_tests::server::{Cell, Server, Traced};
+use live_tests::sim_server::{Cell, Server, Traced};
 use live_tests::sim::Config;
 use serde_json::Value;
 use tracer::ledger::{Book, Kind};
@@ -25,8 +25,12 @@ static ONE: Mutex<()> = Mutex::new(());
 
 /// Traces a server to its end and compares all that can be told of its memory.
 fn check(server: &Server, gpus: u32) -> Result<Traced> {
+    check_on(server, Config { gpus, gpu_bytes: GPU_BYTES, ..Config::default() })
+}
+
+fn check_on(server: &Server, config: Config) -> Result<Traced> {
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let traced = server.trace(Config { gpus, gpu_bytes: GPU_BYTES, ..Config::default() })?;
+    let traced = server.trace(config)?;
     // By SIGKILL, as the real one ends itself.
     ensure!(traced.code == Some(137), "{:?}: {}", traced.code, traced.log);
     let book = book(&traced.file)?;
@@ -59,7 +63,9 @@ fn json(traced: &Traced, at: &str) -> Result<Value> {
 fn reported(traced: &Traced, at: &str) -> Result<Cells> {
     let report = json(traced, at)?;
     ensure!(report["lost_events"] == 0, "{}", report["losses"]);
-    ensure!(report["explained_percent"] == 100.0, "{}", report["explained_percent"]);
+    // A server that is gone within a second may have no sample.
+    let explained = &report["explained_percent"];
+    ensure!(explained == 100.0 || explained.is_null(), "{explained}");
     let text = |cell: &Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
     let cells = report["cells"].as_array().context("no cells")?.iter().map(|cell| {
         let axes = Cell {
@@ -163,11 +169,12 @@ fn one_rank() -> Result<()> {
     Ok(())
 }
 
-/// NCCL's buffers from `cuMemCreate`, `PyTorch`'s segments page by page.
+/// NCCL's buffers from `cuMemCreate`, `PyTorch`'s segments in pieces of 20 MiB: small GPUs have enough of them.
 #[test]
 fn virtual_memory() -> Result<()> {
     let server = Server::new("--tp-size 2").env("NCCL_CUMEM_ENABLE", "1");
-    check(&server.env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"), 2)?;
+    let server = server.env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    check_on(&server, Config { gpus: 2, gpu_bytes: 12 << 30, ..Config::default() })?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Each does its own set-up, so that a fresh clone on a machine with only rustup needs nothing else.
 
+mod bench;
 mod command;
 mod demo;
 mod ebpf;
@@ -32,6 +33,8 @@ enum Xtask {
     Setup,
     /// Format, lints, unit and property tests, eBPF check, live probes, real libraries
     Test(test::Args),
+    /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
+    Bench(bench::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Xtask::Ebpf(args) => ebpf::main(&args),
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
+        Xtask::Bench(args) => bench::main(&args),
         Xtask::Demo => demo::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };

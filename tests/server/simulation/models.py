@@ -30,8 +30,8 @@ MODELS = {
     # Starts and serves in a moment, on any GPU.
     "sim/small": Model("LlamaForCausalLM", 4, (6, 14, 7), 24, 2, 128, 4096),
     # 72 GiB a rank: eight of them fill the machine of the founding case.
-    "sim/large": Model("DeepseekV3ForCausalLM", 40, (310, 1020, 510), 238, 1, 128, 7168),
+    "sim/large": Model("DeepseekV3ForCausalLM", 40, (310, 1020, 504, 6), 200, 1, 128, 7168),
     # EAGLE heads for these.
     "sim/small-eagle": Model("LlamaForCausalLMEagle", 1, (6, 14, 7), 24, 1, 64, 4096),
-    "sim/large-eagle": Model("DeepseekV3ForCausalLMNextN", 1, (310, 1020, 510), 238, 1, 128, 7168),
+    "sim/large-eagle": Model("DeepseekV3ForCausalLMNextN", 1, (310, 1020, 504, 6), 200, 1, 128, 7168),
 }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use tracer::lifecycle::{Axes, Axis};
+use tracer::ledger::Book;
+use tracer::lifecycle::{Axes, Axis, Rules};
 use tracer::report::text;
 use tracer::report::{At, Query, Summary, json};
 
@@ -18,15 +19,20 @@ EXAMPLES:
   vramtrace report server.vrt --at oom --by rank,kind,stack
   vramtrace report server.vrt --at 12.5s --by device,owner
   vramtrace report server.vrt --by phase,owner,role --rules mine.toml
+  vramtrace report node0.vrt node1.vrt
   vramtrace report server.vrt --format json | jq '.processes[].devices[] | [.label, .live_bytes]'";
 
 /// Show where the memory of a trace went
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Trace to read
+    /// Trace to read; several that were recorded on different hosts at the same time make one report
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Report each trace by itself, wherever it was recorded
+    #[arg(long)]
+    each: bool,
 
     /// Divide memory by these, outermost first: phase, rank, kind, owner, role, device, stack, process, api
     /// [default: rank,phase where phases are known, else rank,device,kind]
@@ -51,26 +57,35 @@ enum Format {
     Json,
 }
 
-/// Prints the report of each file, one after the other.
+/// Prints the report of each file, one after the other; of traces of one server on several hosts, one report.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
-    let by = distinct(&args.by);
-    for (n, path) in args.files.iter().enumerate() {
-        let book = open::book(path)?;
-        let axes = Axes::with_rules(&book, &rules);
-        let query = match by.is_empty() {
-            true => Query::suiting(&axes, args.at),
-            false => Query { by: by.clone(), at: args.at, ..Query::default() },
-        };
-        let summary = Summary::of(&axes, &query).with_context(|| path.display().to_string())?;
-        let text = match args.format {
-            Format::Text => text::render(&summary, &path.to_string_lossy(), output::style()),
-            Format::Json => json::render(&summary),
-        };
+    let mut books = args.files.iter().map(|path| open::book(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    if !args.each && Book::are_of_one_run(&books) {
+        let names: Vec<_> = args.files.iter().map(|path| path.to_string_lossy()).collect();
+        print(args, &Book::merge(books), &names.join(", "), &rules)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (n, (path, book)) in args.files.iter().zip(books.drain(..)).enumerate() {
         if n > 0 && args.format == Format::Text {
             output::to_stdout(b"\n")?;
         }
-        output::to_stdout(text.as_bytes())?;
+        print(args, &book, &path.to_string_lossy(), &rules)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &Args, book: &Book, name: &str, rules: &Rules) -> anyhow::Result<()> {
+    let by = distinct(&args.by);
+    let axes = Axes::with_rules(book, rules);
+    let query = match by.is_empty() {
+        true => Query::suiting(&axes, args.at),
+        false => Query { by, at: args.at, ..Query::default() },
+    };
+    let summary = Summary::of(&axes, &query).with_context(|| name.to_owned())?;
+    let text = match args.format {
+        Format::Text => text::render(&summary, name, output::style()),
+        Format::Json => json::render(&summary),
+    };
+    output::to_stdout(text.as_bytes())
 }

@@ -14,6 +14,7 @@ mod fallback;
 mod gpus;
 mod kind;
 mod memory;
+mod merge;
 pub mod model;
 mod objects;
 mod processes;
@@ -29,7 +30,7 @@ mod witness;
 use std::collections::HashSet;
 
 pub use model::{
-    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Kind, LogLine, Owner, ProcessInfo, Reading,
+    Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
     Sample, Stranger,
 };
 pub use query::{At, Peak, Timeline, Totals};
@@ -311,6 +312,7 @@ impl Ledger {
             let only = used.get(&process).copied().flatten();
             place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))
         });
+        book.notices.extend(book.torch.lost_devices(&processes.list));
         book.failures = self.failures.finish(&nvml, |failed, process| {
             let only = used.get(&process).copied().flatten();
             let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;

@@ -54,6 +54,19 @@ pub struct Book {
     pub end: u64,
     /// Lines of unknown kinds that were skipped.
     pub unknown_records: u64,
+    /// Hosts of a book that is of several ([`Book::merge`]); else empty.
+    pub hosts: Vec<Host>,
+}
+
+/// A host of a book that is of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name, unlike that of any other.
+    pub name: String,
+    /// Its processes: indices into [`Book::processes`].
+    pub processes: std::ops::Range<usize>,
+    /// Its GPUs: indices into [`Book::gpus`].
+    pub gpus: std::ops::Range<usize>,
 }
 
 /// A GPU in the ledger.

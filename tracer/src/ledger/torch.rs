@@ -5,7 +5,7 @@
 //! held against each other, and what was there before tracing began is known.
 
 use super::query::Timeline;
-use super::{Allocation, Book};
+use super::{Allocation, Book, ProcessInfo};
 
 /// All that a trace says about `PyTorch`'s caching allocators.
 #[derive(Clone, Debug, Default)]
@@ -104,6 +104,18 @@ pub struct OutOfMemory {
     pub reserved: u64,
     /// Stack number.
     pub stack: Option<u32>,
+}
+
+impl Torch {
+    /// A sentence on each allocator that no report can place.
+    pub(super) fn lost_devices(&self, processes: &[ProcessInfo]) -> Vec<String> {
+        let sentence = |device: &TorchDevice| {
+            let (ordinal, pid) = (device.ordinal, processes.get(device.process)?.pid);
+            let why = "is on no known GPU: none of its blocks lies in memory that was seen to be mapped";
+            Some(format!("PyTorch's device {ordinal} of process {pid} {why}; its blocks are left out"))
+        };
+        self.devices.iter().filter(|device| device.gpu.is_none()).filter_map(sentence).collect()
+    }
 }
 
 impl TorchDevice {

@@ -1,6 +1,8 @@
 //! Names for processes, GPUs and kinds.
 
-use crate::ledger::{GpuRef, Kind, ProcessInfo};
+use std::collections::HashMap;
+
+use crate::ledger::{Book, GpuRef, Kind, ProcessInfo};
 
 /// Longest title kept in a process label, in characters.
 const TITLE: usize = 40;
@@ -16,8 +18,26 @@ pub fn process_label(process: &ProcessInfo, life: u32) -> String {
     if title.is_empty() { pid } else { format!("{pid} {title}") }
 }
 
+/// Labels for each process, all different, by pid alone and with its title: a pid that came back gets `#2`, and where a
+/// book is of several hosts, the host is named.
+pub(super) fn labels(book: &Book) -> Vec<(String, String)> {
+    let mut lives: HashMap<(usize, u32), u32> = HashMap::new();
+    let label = |(number, process): (usize, &ProcessInfo)| {
+        let life = *lives.entry((book.host_of(number), process.pid)).and_modify(|n| *n += 1).or_insert(1);
+        let host = book.host_name(number).map(|host| format!(" on {host}")).unwrap_or_default();
+        (pid_label(process, life) + &host, process_label(process, life) + &host)
+    };
+    book.processes.iter().enumerate().map(label).collect()
+}
+
+/// Label of a GPU of a book, with its host where that is of several.
+pub(super) fn gpu_name(book: &Book, gpu: usize) -> String {
+    let label = book.gpus.get(gpu).map_or_else(|| gpu_label(&GpuRef::default()), gpu_label);
+    book.gpu_host(gpu).map_or_else(|| label.clone(), |host| format!("{label} of {host}"))
+}
+
 /// `pid`, with `#life` when this is not the pid's first process.
-pub(super) fn pid_label(process: &ProcessInfo, life: u32) -> String {
+fn pid_label(process: &ProcessInfo, life: u32) -> String {
     if life > 1 { format!("{}#{life}", process.pid) } else { process.pid.to_string() }
 }
 

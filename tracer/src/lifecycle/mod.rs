@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::ledger::torch::{Block, OutOfMemory};
-use crate::ledger::{Allocation, Book, Failure, GpuRef, Kind, ProcessInfo};
+use crate::ledger::{Allocation, Book, Failure, Kind};
 
 mod attribute;
 mod axis;
@@ -106,7 +106,16 @@ impl<'b> Axes<'b> {
         let attribution = Attribution::new(book, rules);
         let marks = attribution.of_rows(&book.allocations);
         let ranks = Ranks::new(book, rules, &attribution);
-        Self { book, rules, attribution, marks, ranks, processes: process_labels(book), owners, apis }
+        Self {
+            book,
+            rules,
+            attribution,
+            marks,
+            ranks,
+            processes: label::labels(book).into_iter().map(|(_, label)| label).collect(),
+            owners,
+            apis,
+        }
     }
 
     /// The book the axes were made for.
@@ -254,7 +263,7 @@ impl<'b> Axes<'b> {
     /// Label of a GPU.
     #[must_use]
     pub fn gpu(&self, gpu: usize) -> String {
-        self.book.gpus.get(gpu).map_or_else(|| gpu_label(&GpuRef::default()), gpu_label)
+        label::gpu_name(self.book, gpu)
     }
 
     fn phase(&self, cell: Option<u32>) -> &str {
@@ -295,16 +304,6 @@ pub const KINDS: [Kind; 12] = [
 
 fn outermost_call(row: &Allocation) -> &str {
     row.calls.first().map_or(NO_API, String::as_str)
-}
-
-/// A label for each process, all different: a pid that came back gets `#2`.
-fn process_labels(book: &Book) -> Vec<String> {
-    let mut lives: HashMap<u32, u32> = HashMap::new();
-    let label = |process: &ProcessInfo| {
-        let life = lives.entry(process.pid).and_modify(|n| *n += 1).or_insert(1);
-        process_label(process, *life)
-    };
-    book.processes.iter().map(label).collect()
 }
 
 #[cfg(test)]

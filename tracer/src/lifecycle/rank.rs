@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::Serialize;
 
 use super::attribute::Attribution;
-use super::label::{pid_label, process_label};
+use super::label::{gpu_name, labels};
 use super::logs::{self, Coordinate};
 use super::rules::{Role, Rules, Says};
 use crate::ledger::{Book, ProcessInfo};
@@ -112,7 +112,7 @@ fn ranks(book: &Book) -> Vec<Rank> {
             (join(&of_title), of_title, RankEvidence::Title)
         } else if !of_prefix.is_empty() {
             (join(&of_prefix), of_prefix, RankEvidence::LogPrefix)
-        } else if let Some(n) = env_rank(book, process) {
+        } else if let Some(n) = env_rank(book, number) {
             (format!("rank {n}"), Vec::new(), RankEvidence::Environment)
         } else if let Some((n, 2..)) = world {
             (format!("rank {n}"), Vec::new(), RankEvidence::Communicator)
@@ -121,7 +121,7 @@ fn ranks(book: &Book) -> Vec<Rank> {
         } else {
             Default::default()
         };
-        let world = env_rank(book, process).map(|n| (n, world.map_or(0, |(_, size)| size))).or(world);
+        let world = env_rank(book, number).map(|n| (n, world.map_or(0, |(_, size)| size))).or(world);
         Rank { label, coordinates, world, evidence }
     };
     book.processes.iter().enumerate().map(rank).collect()
@@ -155,30 +155,36 @@ fn worlds(book: &Book) -> HashMap<usize, (u32, u32)> {
 
 /// Engines of vLLM that have workers: these are the ranks.
 fn managed_engines(book: &Book) -> Vec<usize> {
-    let is_worker = |process: &&ProcessInfo| {
+    let is_worker = |process: &ProcessInfo| {
         TITLE.captures(shorten(&process.title)).is_some_and(|title| title.name("engine").is_none())
     };
-    let parents: Vec<u32> = book.processes.iter().filter(is_worker).filter_map(|process| process.parent).collect();
-    let is_managed = |process: &ProcessInfo| {
-        parents.contains(&process.pid)
+    let all = || book.processes.iter().enumerate();
+    let workers = all().filter(|(_, process)| is_worker(process));
+    let parents: Vec<(usize, u32)> =
+        workers.filter_map(|(number, process)| Some((book.host_of(number), process.parent?))).collect();
+    let is_managed = |(number, process): &(usize, &ProcessInfo)| {
+        parents.contains(&(book.host_of(*number), process.pid))
             && TITLE.captures(shorten(&process.title)).is_some_and(|title| title.name("engine").is_some())
     };
-    let all = book.processes.iter().enumerate();
-    all.filter(|(_, process)| is_managed(process)).map(|(number, _)| number).collect()
+    all().filter(is_managed).map(|(number, _)| number).collect()
 }
 
 /// `RANK` of a process, unless it only has its parent's.
-fn env_rank(book: &Book, process: &ProcessInfo) -> Option<u32> {
+fn env_rank(book: &Book, number: usize) -> Option<u32> {
+    let process = &book.processes[number];
     let value = |process: &ProcessInfo| -> Option<u32> {
         process.env.iter().find_map(|variable| variable.strip_prefix("RANK="))?.parse().ok()
     };
     let rank = value(process)?;
-    let parent = book.processes.iter().find(|known| Some(known.pid) == process.parent);
+    let is_parent = |(n, known): &(usize, &ProcessInfo)| {
+        Some(known.pid) == process.parent && book.host_of(*n) == book.host_of(number)
+    };
+    let parent = book.processes.iter().enumerate().find(is_parent).map(|(_, parent)| parent);
     (parent.and_then(value) != Some(rank)).then_some(rank)
 }
 
-/// What processes of one program have in common: parent, title, command.
-type Program<'b> = (Option<u32>, &'b str, &'b [String]);
+/// What processes of one program have in common: host, parent, title, command.
+type Program<'b> = (usize, Option<u32>, &'b str, &'b [String]);
 
 /// Processes of one command, each alone on a GPU of its own: the GPU is their rank.
 fn by_device(book: &Book, ranks: &mut [Rank]) {
@@ -193,7 +199,10 @@ fn by_device(book: &Book, ranks: &mut [Rank]) {
     for (&process, gpus) in &gpus {
         if let (&[gpu], RankEvidence::None) = (&gpus[..], ranks[process].evidence) {
             let info = &book.processes[process];
-            alike.entry((info.parent, &info.title, &info.command)).or_default().push((gpu, process));
+            alike
+                .entry((book.host_of(process), info.parent, &info.title, &info.command))
+                .or_default()
+                .push((gpu, process));
         }
     }
     for mut group in alike.into_values().filter(|group| group.len() > 1) {
@@ -203,7 +212,7 @@ fn by_device(book: &Book, ranks: &mut [Rank]) {
             continue;
         }
         for (gpu, process) in group {
-            let label = book.gpus.get(gpu).map(super::gpu_label).unwrap_or_default();
+            let label = gpu_name(book, gpu);
             ranks[process] = Rank { label, evidence: RankEvidence::Device, ..std::mem::take(&mut ranks[process]) };
         }
     }
@@ -241,12 +250,7 @@ fn roles(book: &Book, rules: &Rules, attribution: &Attribution<'_>, ranks: &[Ran
 
 /// Gives each process a label of its own.
 fn name(book: &Book, ranks: &mut [Rank], roles: &[Role]) {
-    let mut lives: HashMap<u32, u32> = HashMap::new();
-    let mut pids = Vec::with_capacity(ranks.len());
-    for process in &book.processes {
-        let life = *lives.entry(process.pid).and_modify(|n| *n += 1).or_insert(1);
-        pids.push((pid_label(process, life), process_label(process, life)));
-    }
+    let pids = labels(book);
     let mut same: HashMap<String, usize> = HashMap::new();
     for rank in ranks.iter() {
         *same.entry(rank.label.clone()).or_default() += 1;

@@ -115,10 +115,14 @@ fn latest(list: &[(u64, u16)], t: u64) -> Option<(u64, u16)> {
 fn ancestry(book: &Book, by_pid: &HashMap<u32, Vec<usize>>, process: usize) -> Vec<usize> {
     let mut line = vec![process];
     while line.len() < ANCESTORS {
-        let child = &book.processes[line[line.len() - 1]];
+        let number = line[line.len() - 1];
+        let child = &book.processes[number];
+        let here = book.host_of(number);
         let of_pid = child.parent.and_then(|parent| by_pid.get(&parent)).map_or(&[][..], Vec::as_slice);
         // A pid may have had an earlier life, over before the child began.
-        let lived = |number: &&usize| book.processes[**number].died.is_none_or(|died| died >= child.born);
+        let lived = |number: &&usize| {
+            book.host_of(**number) == here && book.processes[**number].died.is_none_or(|died| died >= child.born)
+        };
         match of_pid.iter().find(lived) {
             Some(parent) if !line.contains(parent) => line.push(*parent),
             _ => break,

@@ -43,6 +43,9 @@ pub struct Gpu {
 pub struct Process {
     /// Process id.
     pub pid: u32,
+    /// Its host, in a report of several traces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Rank label.
     pub rank: String,
     /// What it does in the server.
@@ -135,6 +138,7 @@ pub(super) fn processes(axes: &Axes<'_>, moments: &Moments) -> Vec<Process> {
     let (host, imports) = (live_by_process(&book.host, moments), live_by_process(&book.imports, moments));
     let process = |(number, process): (usize, &ProcessInfo)| Process {
         pid: process.pid,
+        host: axes.book().host_name(number).map(str::to_owned),
         rank: axes.rank(number).to_owned(),
         role: axes.role(number),
         rank_evidence: axes.ranks()[number].evidence,

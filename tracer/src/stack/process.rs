@@ -12,15 +12,17 @@ use super::{
     modules::Modules,
 };
 
-/// Reading a memory map again takes at most this part of the time: 1/20.
+/// Reading a memory map again takes at most this part of the time in the long run: 1/20.
 const REST: u32 = 20;
+/// Time that may be spent at once: a program that starts loads one library after the other, and runs each at once.
+const BURST: Duration = Duration::from_secs(1);
 
 /// A process as the unwinder sees it.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     code: Vec<Code>,
-    read_at: Option<Instant>,
-    read_took: Duration,
+    /// Time that may be spent on reading the map, as of the last reading.
+    saved: Option<(Duration, Instant)>,
 }
 
 #[derive(Debug)]
@@ -46,8 +48,8 @@ impl Process {
     pub(super) fn refresh(&mut self, pid: u32) -> io::Result<()> {
         let begin = Instant::now();
         let mappings = maps::read(pid);
-        self.read_took = begin.elapsed();
-        self.read_at = Some(begin);
+        let saved = self.saved(begin).saturating_sub(begin.elapsed());
+        self.saved = Some((saved, begin));
         let mappings = mappings?;
         // A process that is dying has an empty map: what was known of it remains the best there is.
         if mappings.is_empty() {
@@ -95,6 +97,28 @@ impl Process {
     }
 
     fn may_refresh(&self) -> bool {
-        self.read_at.is_none_or(|at| at.elapsed() > self.read_took * REST)
+        !self.saved(Instant::now()).is_zero()
+    }
+
+    /// Time that may be spent at `now`.
+    fn saved(&self, now: Instant) -> Duration {
+        self.saved.map_or(BURST, |(saved, since)| BURST.min(saved + now.duration_since(since) / REST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_read_in_bursts_but_not_all_the_time() {
+        let now = Instant::now();
+        let process = |saved, ago| Process { saved: Some((saved, now - ago)), ..Process::default() };
+        let ms = Duration::from_millis;
+        assert_eq!(Process::default().saved(now), BURST);
+        assert_eq!(process(ms(40), ms(0)).saved(now), ms(40));
+        assert_eq!(process(ms(0), ms(200)).saved(now), ms(10));
+        assert_eq!(process(ms(0), ms(60_000)).saved(now), BURST);
+        assert!(!Process { saved: Some((ms(0), Instant::now() + ms(5))), ..Process::default() }.may_refresh());
     }
 }

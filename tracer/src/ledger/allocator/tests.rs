@@ -120,6 +120,7 @@ fn what_was_there_before_is_known_by_the_allocators_account() {
     let device = &book.torch.devices[0];
     assert_eq!(device.figures_at(t).unwrap().before, 70 << 20);
     assert_eq!((device.mismatches, device.gpu), (0, None));
+    assert!(book.notices[0].starts_with("PyTorch's device 0 of process 7 is on no known GPU"), "{:?}", book.notices);
     let segments = Timeline::of(device.segments(&book));
     assert_eq!((device.reserved_at(t, &segments), device.reserved_at(0, &segments)), (120 * MIB, 0));
     assert_eq!((device.reserved_mismatches(&segments, true), device.reserved_mismatches(&segments, false)), (0, 2));

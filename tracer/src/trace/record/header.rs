@@ -75,7 +75,7 @@ pub struct Library {
     pub path: String,
     /// GNU build id, hex.
     pub build_id: Option<String>,
-    /// Entry probes placed (each has its return probe).
+    /// Entry probes placed (each has its return probe, but for `PyTorch`'s blocks).
     pub placed: u32,
     /// Table rows for this library whose symbol it does not have.
     pub missing: Vec<String>,

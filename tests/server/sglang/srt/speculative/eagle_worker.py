@@ -40,12 +40,17 @@ class EAGLEWorker(TpModelWorker):
         return made
 
     def forward_batch_generation(self, first):
-        """The draft proposes, the target verifies."""
+        """The target reads the prompt, the draft proposes what comes next, the target verifies."""
+        with truth.role("target"):
+            read = self.forward_target_extend(first)
         with truth.role("draft"):
             proposed = self.draft(first)
         with truth.role("target"):
-            verified = self.verify(first)
-        return proposed, verified
+            verified = self.verify(False)
+        return read, proposed, verified
+
+    def forward_target_extend(self, first):
+        return self.target_worker.forward_batch_generation(first)
 
     def draft(self, first):
         return self.model_runner.forward(first)

@@ -46,9 +46,12 @@ fn main<'b>(run: &Run<'_, 'b>) -> Option<&'b ProcessInfo> {
     let order = run.axes.order();
     let first = order.iter().find(is_rank).or_else(|| order.first())?;
     let mut process = book.processes.get(*first)?;
+    let here = book.host_of(*first);
     // As many steps as there are processes at most: a damaged trace may have a circle of parents.
     for _ in 0..book.processes.len() {
-        match book.processes.iter().find(|known| Some(known.pid) == process.parent) {
+        let is_parent =
+            |(n, known): &(usize, &ProcessInfo)| Some(known.pid) == process.parent && book.host_of(*n) == here;
+        match book.processes.iter().enumerate().find(is_parent).map(|(_, parent)| parent) {
             Some(parent) if !parent.command.is_empty() => process = parent,
             _ => break,
         }
