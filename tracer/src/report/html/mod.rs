@@ -24,7 +24,7 @@ use crate::lifecycle::Axes;
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// The script's files, in order. They share one scope, that of a module.
-const SCRIPT: [&str; 12] = [
+const SCRIPT: [&str; 13] = [
     include_str!("js/data.js"),
     include_str!("js/dom.js"),
     include_str!("js/overview.js"),
@@ -36,6 +36,7 @@ const SCRIPT: [&str; 12] = [
     include_str!("js/flame.js"),
     include_str!("js/tables.js"),
     include_str!("js/versus.js"),
+    include_str!("js/torch.js"),
     include_str!("js/main.js"),
 ];
 

@@ -9,7 +9,7 @@ function contents() {
   document.getElementById("contents").append(el("ul", {}, links));
 }
 
-for (const section of [overview, failures, budget, versus, where, time, flame, stacks, trust, configuration]) section();
+for (const section of [overview, failures, budget, versus, torch, where, time, flame, stacks, trust, configuration]) section();
 contents();
 document.getElementById("made").append(`Made by vramtrace ${report.trace.tool} from ${page.name}. Sizes are in binary units; hover over one for its exact bytes.`);
 

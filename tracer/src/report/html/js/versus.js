@@ -17,7 +17,7 @@ function verdict() {
     "div",
     { class: "verdict", id: "verdict" },
     el("h3", {}, "Verdict"),
-    summary && el("p", { class: "first" }, name(`${summary}.`)),
+    summary && `${summary}.`.split(/(?<=\.) (?=[A-Z])/).map((text, n) => el("p", { class: n === 0 ? "first" : null }, name(text))),
     more.length > 0 && el("ul", {}, more.slice(0, 12).map(entry)),
   );
 }
@@ -43,11 +43,21 @@ function runs() {
   ].filter(Boolean);
   const { total_base_bytes: before, total_other_bytes: now, total_delta_bytes: delta } = diff;
   return [
-    el("p", {}, name(diff.other.name), delta === 0 ? " holds as much as " : delta > 0 ? " holds more than " : " holds less than ", name(base.name), ": ", el("b", { id: "delta" }, change(delta)), " (", bytes(before), " → ", bytes(now), `), both looked at ${place}.`),
-    why && el("p", { class: "note" }, name(why), "."),
+    el("p", {}, name(diff.other.name), delta === 0 ? " holds as much as " : delta > 0 ? " holds more than " : " holds less than ", name(base.name), ": ", el("b", { id: "delta" }, change(delta)), " (", bytes(before), " → ", bytes(now), `), both taken ${place}.`),
+    why && el("p", { class: "note" }, name(named(why)), "."),
     el("p", { class: "note" }, name(base.name), ": ", name(base.outcome.detail), "."),
     doubts.length > 0 && el("ul", { class: "note" }, doubts.map((text) => el("li", {}, name(text)))),
   ];
+}
+
+/** A sentence of the comparison with the files' names in the place of BASE and OTHER. */
+function named(text) {
+  return text.replace(/\b(BASE|OTHER)\b/g, (which) => (which === "BASE" ? diff.base.name : diff.other.name));
+}
+
+/** `TP0`, `TP0, TP1`, `TP0 … TP7 (8 ranks)`. */
+function ranksNamed(ranks) {
+  return ranks.length > 2 ? `${ranks[0]} … ${ranks.at(-1)} (${ranks.length} ranks)` : ranks.join(", ");
 }
 
 /** Settings that differ; those that differ between any two runs are folded away. */
@@ -110,8 +120,13 @@ function sideBytes(ranks) {
   const changed = ranks.filter((rank) => rank.imported.delta_bytes !== 0 || rank.host.delta_bytes !== 0);
   if (changed.length === 0) return null;
   const n = (text) => ({ text, n: 1 });
-  const rows = changed.map((rank) => [name(rank.rank), change(rank.imported.delta_bytes), change(rank.host.delta_bytes)]);
-  return table("Apart from these sums: memory of others that is mapped, and pinned host memory", ["Rank", n("Imported"), n("Host")], rows);
+  const alike = new Map();
+  for (const rank of changed) {
+    const key = `${rank.imported.delta_bytes} ${rank.host.delta_bytes}`;
+    alike.set(key, [...(alike.get(key) ?? []), rank]);
+  }
+  const rows = [...alike.values()].map((ranks) => [name(ranksNamed(ranks.map((rank) => rank.rank))), change(ranks[0].imported.delta_bytes), change(ranks[0].host.delta_bytes)]);
+  return table("Apart from these sums: memory of others that is mapped, and pinned host memory, each rank", ["Rank", n("Imported"), n("Host")], rows);
 }
 
 function stackChanges() {
@@ -135,8 +150,7 @@ function budget() {
   if (!list.length) return;
   const groups = new Map();
   for (const entry of list) groups.set(entry.sentence, [...(groups.get(entry.sentence) ?? []), entry.rank]);
-  const who = (ranks) => (ranks.length > 2 ? `${ranks[0]} … ${ranks.at(-1)} (${ranks.length} ranks)` : ranks.join(", "));
-  const sentences = [...groups].map(([text, ranks]) => el("p", { class: list.some((entry) => entry.fits === false) ? "banner bad" : null }, el("b", {}, name(who(ranks)), ": "), name(text)));
+  const sentences = [...groups].map(([text, ranks]) => el("p", { class: list.some((entry) => entry.fits === false) ? "banner bad" : null }, el("b", {}, name(ranksNamed(ranks)), ": "), name(text)));
   const n = (text) => ({ text, n: 1 });
   const isVllm = list.every((entry) => entry.server === "vllm");
   const heads = ["Rank", ...(isVllm ? ["Requested", "Not KV", "Fraction", "Free at start"] : ["A: free after the weights", "P: free before", "Fraction", "Reserve P × (1 − f)"]).map(n), n("Rest"), n("Pool"), n("Tokens")];
