@@ -86,9 +86,9 @@ fn report(summary: &Summary) -> Value {
             let from = entries.len().saturating_sub(KEPT);
             // The last failures are what a server dies of; of other lists the first entries say most.
             if list == "failures" {
-                drop(entries.drain(..from))
+                drop(entries.drain(..from));
             } else {
-                entries.truncate(KEPT)
+                entries.truncate(KEPT);
             }
             left_out.insert(list.to_owned(), json!(from));
         }

@@ -20,7 +20,9 @@ function time() {
   const draw = () => {
     const width = Math.max(320, Math.round(charts.clientWidth));
     const tall = tracks.length <= 2 ? 210 : tracks.length <= 4 ? 140 : 96;
-    charts.replaceChildren(...tracks.map((track) => chart(track, width, tall, most, moveTo, zoomTo)));
+    // A track that would be a line at the bottom is given no more room than that takes.
+    const height = (track) => (track.peak_bytes < most / 60 ? 46 : tall);
+    charts.replaceChildren(...tracks.map((track) => chart(track, width, height(track), most, moveTo, zoomTo)));
     axis.replaceChildren(timeAxis(width));
     moveTo(view.at);
   };
