@@ -1,4 +1,4 @@
-//! A headless Chromium, driven over the DevTools protocol
+//! A headless Chromium, driven over the `DevTools` protocol
 //! (<https://chromedevtools.github.io/devtools-protocol/>) through a pair of pipes: no port, no WebSocket.
 //!
 //! With `--remote-debugging-pipe` the browser reads JSON messages, each ended by a NUL, from file descriptor 3 and writes

@@ -56,6 +56,7 @@ const PRODUCTS: &[Product] = &[
         flags: &["-l:libcudart.so.12", "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"],
     },
     Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
+    Product { name: "lines", sources: &["actors/lines"], flags: &[] },
     Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
     Product { name: "bench", sources: &["actors/bench"], flags: &["-l:libc10.so"] },
     Product {

@@ -6,12 +6,14 @@
 
 mod config;
 mod interpreter;
+mod loss;
 mod output;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use config::*;
 pub use interpreter::*;
+pub use loss::*;
 pub use output::*;
 
 /// Arguments kept of a probed call: what x86-64 passes in registers.
@@ -340,35 +342,6 @@ impl Control {
     /// No descriptor in the parameters.
     pub const NO_FD: u32 = u32::MAX;
 }
-
-/// Why something was lost; index of the loss counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Loss {
-    /// The ring buffer was full.
-    RingFull = 0,
-    /// A return probe did not fire for a call that was entered (counted when noticed).
-    MissedReturn = 1,
-    /// A return fired for a call whose entry was not seen (entered before the probe was placed).
-    UnknownReturn = 2,
-    /// More than [`DEPTH`] probed calls nested.
-    TooDeep = 3,
-    /// An ioctl's argument could not be read.
-    UnreadableIoctl = 4,
-    /// A map was full: a thread's calls could not be followed.
-    MapFull = 5,
-    /// A user stack could not be copied at all.
-    UnreadableStack = 6,
-    /// The names of a Python code object could not be sent.
-    PythonCode = 7,
-    /// Output of a process was not read, or not all of it.
-    Output = 8,
-    /// A process ended before its writes were probed.
-    Unfollowed = 9,
-}
-
-/// Number of loss counters.
-pub const LOSSES: usize = 11;
 
 /// Cookie of an attached probe: library number above, probe id below.
 #[must_use]

@@ -1,44 +1,26 @@
 //! Driver ioctls, read when they return: by then the driver has written handles, sizes and status back.
-//!
-//! Layouts: NVIDIA open-gpu-kernel-modules, `nv-ioctl-numbers.h`, `nvos.h`, `uvm_ioctl.h` (535 to 595). Here only what is
-//! needed to choose and copy; decoding is user space's.
 
 use aya_ebpf::{
     bindings::pt_regs,
-    helpers::{
-        bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
-        generated::bpf_probe_read_user as read_user,
-    },
+    helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_task_pt_regs},
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
-use tracer_ebpf::{Control, DEPTH, Frame, Header, IOCTL_ARG, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss};
+use tracer_ebpf::{Control, DEPTH, Frame, Header, IOCTL_PARAMS, Ioctl, KIND_IOCTL, KIND_RELEASE, Loss};
 
 use crate::{
     maps::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
+    },
+    request::{
+        NV_IOCTL_MAGIC, RM_ALLOC, RM_ALLOC_MEMORY, RM_CONTROL, RM_DUP_OBJECT, RM_FREE, RM_VID_HEAP_CONTROL,
+        UVM_UNMAP_EXTERNAL, XFER_CMD, copy_arg, copy_params, is_uvm, makes_memory, user, wanted,
     },
     stack::{self, Registers},
     transfers,
 };
 
 const SYS_IOCTL: u64 = 16;
-const NV_IOCTL_MAGIC: u32 = 0x46;
-const RM_ALLOC_MEMORY: u32 = 0x27;
-const RM_FREE: u32 = 0x29;
-const RM_CONTROL: u32 = 0x2a;
-const RM_ALLOC: u32 = 0x2b;
-const RM_DUP_OBJECT: u32 = 0x34;
-const RM_VID_HEAP_CONTROL: u32 = 0x4a;
-const XFER_CMD: u32 = 0xd3;
-const UVM_REGISTER_GPU_VASPACE: u32 = 25;
-const UVM_MAP_EXTERNAL_ALLOCATION: u32 = 33;
-const UVM_FREE: u32 = 34;
-const UVM_UNMAP_EXTERNAL: u32 = 66;
-const NV01_MEMORY_LOCAL_USER: u32 = 0x40;
-/// Head of `UVM_MAP_EXTERNAL_ALLOCATION_PARAMS` that is kept: base, length, offset; then as much of its tail.
-const UVM_MAP_PART: u64 = 24;
-
 /// One request, unwrapped.
 #[derive(Clone, Copy)]
 struct Request {
@@ -165,23 +147,6 @@ fn release(file: u64) {
 }
 
 #[inline(always)]
-fn wanted(cmd: u32) -> bool {
-    (cmd >> 8) & 0xff == NV_IOCTL_MAGIC || is_uvm(cmd)
-}
-
-/// UVM's commands are plain numbers, without size or direction.
-#[inline(always)]
-fn is_uvm(cmd: u32) -> bool {
-    matches!(cmd, UVM_REGISTER_GPU_VASPACE | UVM_MAP_EXTERNAL_ALLOCATION | UVM_FREE | UVM_UNMAP_EXTERNAL)
-}
-
-#[inline(always)]
-fn user<T>(address: u64) -> Option<T> {
-    // SAFETY: the helper fails rather than faults; all uses are plain integers.
-    unsafe { bpf_probe_read_user(address as *const T) }.ok()
-}
-
-#[inline(always)]
 fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Registers>) -> Option<()> {
     if !wanted(request.cmd) {
         return None;
@@ -230,18 +195,6 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
     Some(())
 }
 
-/// Whether a request asks for memory, which makes its stack worth having. A function of its own, so that the verifier
-/// does not go through that for every kind of request.
-#[inline(never)]
-fn makes_memory(cmd: u32, arg: u64) -> bool {
-    match cmd & 0xff {
-        _ if is_uvm(cmd) => false,
-        RM_ALLOC => user::<u32>(arg + 12) == Some(NV01_MEMORY_LOCAL_USER),
-        RM_VID_HEAP_CONTROL => matches!(user::<u32>(arg + 8), Some(2 | 6 | 14)),
-        _ => false,
-    }
-}
-
 struct Lengths {
     arg: u32,
     params_at: u64,
@@ -276,7 +229,7 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
         } else {
             (*out).calls = [Frame { probe: 0, library: 0, enter_ns: 0 }; DEPTH];
         }
-        let arg = copy_arg((&raw mut (*out).arg).cast(), request, lengths.arg);
+        let arg = copy_arg((&raw mut (*out).arg).cast(), request.cmd, request.arg, lengths.arg);
         (*out).arg_len = arg.unwrap_or(0);
         (*out).params_len = 0;
         if arg.is_some() && lengths.params_at != 0 {
@@ -306,45 +259,6 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
     }
     entry.submit(0);
     Some(other_file)
-}
-
-/// Copies the argument struct; gives the bytes copied.
-///
-/// # Safety
-/// `to` must have room for [`IOCTL_ARG`] bytes.
-#[inline(always)]
-unsafe fn copy_arg(to: *mut u8, request: Request, len: u32) -> Option<u32> {
-    if request.cmd == UVM_MAP_EXTERNAL_ALLOCATION {
-        let tail = config()?.uvm_map_tail as u64;
-        // SAFETY: twice 24 bytes fit; the helper fails rather than faults.
-        let failed = unsafe {
-            read_user(to.cast(), UVM_MAP_PART as u32, request.arg as *const _)
-                | read_user(to.add(UVM_MAP_PART as usize).cast(), UVM_MAP_PART as u32, (request.arg + tail) as *const _)
-        };
-        return (failed == 0).then_some(2 * UVM_MAP_PART as u32);
-    }
-    let len = if len > IOCTL_ARG as u32 { IOCTL_ARG as u32 } else { len };
-    // SAFETY: `len` is within `IOCTL_ARG`.
-    (unsafe { read_user(to.cast(), len, request.arg as *const _) } == 0).then_some(len)
-}
-
-/// Copies parameters: as many as asked, less where the page ends. Gives the bytes copied.
-///
-/// # Safety
-/// `to` must have room for [`IOCTL_PARAMS`] bytes.
-#[inline(always)]
-unsafe fn copy_params(to: *mut u8, from: u64, len: u32) -> u32 {
-    if from == 0 {
-        return 0;
-    }
-    let len = if len > IOCTL_PARAMS as u32 { IOCTL_PARAMS as u32 } else { len };
-    for len in [len, 120, 56, 8] {
-        // SAFETY: every length is within `IOCTL_PARAMS`.
-        if unsafe { read_user(to.cast(), len, from as *const _) } == 0 {
-            return len;
-        }
-    }
-    0
 }
 
 /// User registers at the system call.

@@ -71,8 +71,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn put(&mut self, record: Record) -> Result<()> {
-        Ok(self.writer.record(&record)?)
+    fn put(&mut self, record: &Record) -> Result<()> {
+        Ok(self.writer.record(record)?)
     }
 
     fn name(&self, n: usize, plain: &str) -> String {
@@ -100,8 +100,8 @@ impl Scene {
             gpus: (0..self.server.ranks).map(gpu).collect(),
             ..Header::default()
         };
-        self.put(Record::Header(header))?;
-        self.put(Record::Process(Process {
+        self.put(&Record::Header(header))?;
+        self.put(&Record::Process(Process {
             t: 1,
             pid: 100,
             step: Step::Exec(Image { argv: command, ..Image::default() }),
@@ -110,7 +110,7 @@ impl Scene {
             let title = self.name(0, &format!("sglang::scheduler_TP{rank}"));
             // A title that is not SGLang's names no rank; the process then goes by it.
             for step in [Step::Forked { parent: 100 }, Step::Title { title }] {
-                self.put(Record::Process(Process { t: 2, pid: pid(rank), step }))?;
+                self.put(&Record::Process(Process { t: 2, pid: pid(rank), step }))?;
             }
             let device = Alloc {
                 client: client(rank),
@@ -124,7 +124,7 @@ impl Scene {
             let root = Alloc { client: client(rank), object: client(rank), class: 0x41, file: 7, ..Alloc::default() };
             let vaspace = Op::RegisterVaspace { uuid: uuid(rank), client: client(rank), vaspace: 2 };
             for op in [Op::Alloc(root), Op::Alloc(device), vaspace] {
-                self.put(Record::Rm(Rm { t: 3, pid: pid(rank), tid: pid(rank), op, ..Rm::default() }))?;
+                self.put(&Record::Rm(Rm { t: 3, pid: pid(rank), tid: pid(rank), op, ..Rm::default() }))?;
             }
         }
         Ok(())
@@ -159,11 +159,11 @@ impl Scene {
         for frame in list {
             let id = self.frames;
             self.frames += 1;
-            self.put(Record::Frame(Frame { id, ..frame }))?;
+            self.put(&Record::Frame(Frame { id, ..frame }))?;
         }
         let id = self.stacks;
         self.stacks += 1;
-        self.put(Record::Stack(Stack { id, frames: (first..self.frames).collect() }))?;
+        self.put(&Record::Stack(Stack { id, frames: (first..self.frames).collect() }))?;
         Ok(id)
     }
 
@@ -191,7 +191,7 @@ impl Scene {
 
     fn rm(&mut self, t: u64, rank: u32, status: u32, api: &str, stack: Option<u32>, op: Op) -> Result<()> {
         let calls = vec![api.to_owned()];
-        self.put(Record::Rm(Rm {
+        self.put(&Record::Rm(Rm {
             t,
             pid: pid(rank),
             tid: pid(rank),
@@ -217,7 +217,7 @@ impl Scene {
             total: Some(TOTAL),
             ..Call::default()
         };
-        self.put(Record::Call(call))
+        self.put(&Record::Call(call))
     }
 
     /// Memory that comes and goes, with NVML's figures every second; gives the time of the end.
@@ -250,7 +250,7 @@ impl Scene {
                 for rank in 0..self.server.ranks {
                     let bytes = held + live[rank as usize].iter().map(|(_, bytes)| bytes).sum::<u64>();
                     let processes = vec![NvmlProcess { pid: pid(rank), bytes: Some(bytes) }];
-                    self.put(Record::Nvml(Nvml {
+                    self.put(&Record::Nvml(Nvml {
                         begin: t + step / 2,
                         t: t + step / 2 + 10,
                         uuid: uuid(rank),
@@ -286,7 +286,7 @@ impl Scene {
                 stack: Some(stack),
                 ..Call::default()
             };
-            self.put(Record::Call(call))?;
+            self.put(&Record::Call(call))?;
         }
         Ok(t + SECOND)
     }
@@ -294,9 +294,9 @@ impl Scene {
     fn finish(mut self, end: u64) -> Result<()> {
         let code = i32::from(self.server.dies);
         for pid in (0..self.server.ranks).map(pid).chain([100]) {
-            self.put(Record::Process(Process { t: end, pid, step: Step::Exit { code: Some(code), signal: None } }))?;
+            self.put(&Record::Process(Process { t: end, pid, step: Step::Exit { code: Some(code), signal: None } }))?;
         }
-        self.put(Record::Footer(Footer { t: end, outcome: Outcome::Exited { code }, events: 0 }))?;
+        self.put(&Record::Footer(Footer { t: end, outcome: Outcome::Exited { code }, events: 0 }))?;
         self.writer.finish()?;
         Ok(())
     }

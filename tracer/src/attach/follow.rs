@@ -122,10 +122,8 @@ fn cheaper(file: &ElfFile, offset: u64) -> u64 {
 /// (arch/x86/kernel/uprobes.c, `branch_setup_xol_ops`). The test changes no argument.
 fn thread_test(code: &[u8]) -> u64 {
     let (test, rest) = match code {
-        // cmpb $0, __libc_single_threaded(%rip): since 2.32.
-        [0x80, 0x3d, _, _, _, _, 0x00, rest @ ..] => (7, rest),
-        // cmpl $0, __libc_multiple_threads(%rip)
-        [0x83, 0x3d, _, _, _, _, 0x00, rest @ ..] => (7, rest),
+        // cmpb $0, __libc_single_threaded(%rip), since 2.32; cmpl $0, __libc_multiple_threads(%rip)
+        [0x80 | 0x83, 0x3d, _, _, _, _, 0x00, rest @ ..] => (7, rest),
         // mov __libc_multiple_threads(%rip), %eax; test %eax, %eax
         [0x8b, 0x05, _, _, _, _, 0x85, 0xc0, rest @ ..] => (8, rest),
         // mov %fs:0x18, %eax; test %eax, %eax

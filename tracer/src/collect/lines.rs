@@ -4,12 +4,10 @@ use std::{collections::HashMap, mem};
 
 use tracer_ebpf::Output;
 
-use crate::lifecycle::logs::MAX_LINE;
+use crate::lifecycle::logs::{CUT, MAX_LINE};
 
 /// Lines begun and not ended that are kept at a time.
 const OPEN: usize = 1024;
-/// Put at the end of a line that is not whole.
-const CUT: char = '…';
 
 /// A line that was written, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,6 +55,7 @@ impl Book {
             imports,
             failures,
             samples,
+            strangers,
             stacks,
             frames,
             libraries,
@@ -68,7 +69,6 @@ impl Book {
             end,
             unknown_records,
             torch,
-            strangers,
             hosts: _,
         } = book;
         // A file that breaks off within its header knows no date: it is taken to begin with the others.
@@ -111,15 +111,15 @@ impl Book {
             failure.free_at = failure.free_at.map(|t| shift.time(t));
             failure
         }));
-        self.strangers.extend(strangers.into_iter().map(|mut stranger| {
-            stranger.gpu += shift.gpu;
-            (stranger.first, stranger.last) = (shift.time(stranger.first), shift.time(stranger.last));
-            stranger
-        }));
         self.samples.extend(samples.into_iter().map(|mut sample| {
             (sample.process, sample.gpu) = (shift.process + sample.process, shift.gpu + sample.gpu);
             sample.t = shift.time(sample.t);
             sample
+        }));
+        self.strangers.extend(strangers.into_iter().map(|mut stranger| {
+            (stranger.first, stranger.last) = (shift.time(stranger.first), shift.time(stranger.last));
+            stranger.gpu += shift.gpu;
+            stranger
         }));
         self.logs.extend(logs.into_iter().map(|mut log| {
             (log.t, log.process) = (shift.time(log.t), shift.process + log.process);

@@ -12,6 +12,9 @@ use crate::attach::secret;
 /// Longest line kept, bytes: `server_args=` takes some ten thousand.
 pub const MAX_LINE: usize = 64 << 10;
 
+/// Put at the end of a line that is not whole.
+pub(crate) const CUT: char = '…';
+
 /// Parts of lines that state memory, configuration or a failure, beside those that rules name.
 const FACTS: [&str; 35] = [
     "avail mem=",
@@ -148,12 +151,14 @@ impl Rules {
 /// A line as a trace keeps it: without secrets, colours and control characters, of bounded length.
 #[must_use]
 pub fn clean(line: &str) -> String {
-    let mut end = line.len().min(MAX_LINE);
+    let whole = line.len() <= MAX_LINE;
+    let mut end = if whole { line.len() } else { MAX_LINE - CUT.len_utf8() };
     while !line.is_char_boundary(end) {
         end -= 1;
     }
     let visible: String = plain(&line[..end]).chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
-    secret::text(&visible)
+    let text = secret::text(&visible);
+    if whole { text } else { text + CUT.encode_utf8(&mut [0; 4]) }
 }
 
 /// Free memory that a line of `SGLang` prints, in hundredths of a GiB: `avail mem=139.13 GB` is 13913.

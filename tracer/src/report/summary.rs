@@ -13,7 +13,7 @@ use super::explain::verdict::{Facts, Verdict};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
 use super::physical;
-use super::printed::{self, PrintedMemory};
+use super::printed::{self, MemoryReadings, PrintedMemory};
 use super::query::{self, Moments, Query};
 use super::tables::{self, Cell, StackRow};
 use super::trust::{self, Outcome, Probes};
@@ -81,6 +81,8 @@ pub struct Summary {
     pub groups: Vec<Group>,
     /// Free memory as the server printed it, beside its own readings.
     pub printed_memory: Vec<PrintedMemory>,
+    /// Its readings, by process and place in its code.
+    pub memory_readings: Vec<MemoryReadings>,
     /// How the server sized its KV cache, a rank each.
     pub kv_budget: Vec<KvBudget>,
 }
@@ -192,6 +194,7 @@ impl Summary {
             evidence: axes.decided(),
             groups: axes.groups(),
             printed_memory: printed::printed(axes),
+            memory_readings: printed::readings(axes),
             kv_budget,
         })
     }

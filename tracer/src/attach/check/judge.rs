@@ -77,7 +77,10 @@ const FEATURES: [Needed; 5] = [
 
 fn feature(host: &Host, needed: &Needed, typed: &Typed) -> Line {
     if host.features.has(needed.feature) {
-        return Line::new("kernel", Status::Ok, needed.name, "here");
+        // Symbols do not tell whether the kernel takes such programs: some are built without what patches functions.
+        let untried = "its symbols are here; not tried, since only the driver hook `module` would use it";
+        let told = if needed.feature == Feature::Fentry { untried } else { "here" };
+        return Line::new("kernel", Status::Ok, needed.name, told);
     }
     // perf is the fallback for uprobe_multi, and wants more rights.
     if needed.feature == Feature::UprobeMulti && !host.may(Capability::SysAdmin) {

@@ -1,7 +1,7 @@
 //! Free memory as the server printed it, beside what it read.
 
 use super::table::{Column, Table};
-use super::{Style, sentence};
+use super::{Style, counted, sentence};
 use crate::report::summary::Summary;
 use crate::report::{bytes, clock};
 
@@ -32,10 +32,16 @@ pub(super) fn memory(summary: &Summary, style: Style) -> String {
             line.agrees.map_or("", |agrees| if agrees { "yes" } else { "no" }).to_owned(),
         ]);
     }
-    let mut text = style.title("Free memory, as the server printed it and as it read it") + "\n" + &table.render();
+    let lines = &summary.printed_memory;
+    let agree = lines.iter().filter(|line| line.agrees == Some(true)).count();
+    let title = format!("Free memory, as the server printed it and as it read it: {agree} of {} agree", lines.len());
+    let mut text = style.title(&title) + "\n" + &table.render();
     if summary.printed_memory.len() > ROWS {
         let more = summary.printed_memory.len() - ROWS;
         text += &sentence(&format!("  … and {more} lines more (--format json lists all)"));
     }
+    let readings: u64 = summary.memory_readings.iter().map(|place| place.count).sum();
+    let places = counted(summary.memory_readings.len() as u64, "place");
+    text += &sentence(&format!("  {} in {places} of its code (--format json)", counted(readings, "reading")));
     text
 }

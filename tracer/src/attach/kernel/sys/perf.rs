@@ -12,7 +12,8 @@ use aya_obj::generated::{bpf_attach_type::BPF_PERF_EVENT, bpf_cmd, perf_event_at
 
 use super::{Point, bpf_fd, zeroed};
 
-/// `PERF_FLAG_FD_CLOEXEC`, include/uapi/linux/perf_event.h.
+// include/uapi/linux/perf_event.h.
+/// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: libc::c_ulong = 8;
 
 /// Runs `program` whenever a thread of a process comes to a point of the file. `kind` is the number of the perf device for
