@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::vramtrace;
-use live_tests::server::{Server, Traced};
+use live_tests::sim_server::{Server, Traced};
 use live_tests::sim::{Config, target_directory};
 use serde_json::Value;
 
