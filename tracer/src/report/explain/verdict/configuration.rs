@@ -50,6 +50,5 @@ pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
         // A setting that no topic knows may have nothing to do with it.
         weight: if of_one_topic.is_some() { Weight::Explains } else { Weight::Notable },
         configured: true,
-        ..Suspect::default()
     }]
 }
