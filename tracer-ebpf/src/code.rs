@@ -1,7 +1,7 @@
 //! Python code objects: what tells one from another, and what it is called.
 
 use tracer_ebpf::{
-    Header, KIND_CODE, Loss, PYTHON_FILE, PYTHON_NAME, PYTHON_TABLE, Python, PythonCode, PythonFrame, Text, hash_step,
+    Header, KIND_CODE, Loss, PYTHON_FILE, PYTHON_NAME, PYTHON_TABLE, Python, PythonCode, Text, hash_step,
 };
 
 use crate::{
@@ -49,19 +49,19 @@ pub fn identity(parts: &Parts) -> u64 {
 
 /// Sends what a code object is called; false when that is not possible now.
 #[inline(never)]
-pub fn describe(python: &Python, header: &Header, frame: &PythonFrame) -> bool {
+pub fn describe(python: &Python, header: &Header, code: u64, identity: u64) -> bool {
     let Some(mut entry) = EVENTS.reserve::<PythonCode>(0) else {
         lose(Loss::PythonCode);
         return false;
     };
     let out = entry.as_mut_ptr();
-    let parts = parts(python, frame.code);
+    let parts = parts(python, code);
     // SAFETY: `out` points to a reserved record of that size; every field is written.
     unsafe {
         (*out).header = Header { kind: KIND_CODE, ..*header };
-        (*out).code = frame.code;
-        (*out).identity = frame.identity;
-        (*out).kind = word(frame.code, OBJECT_TYPE);
+        (*out).code = code;
+        (*out).identity = identity;
+        (*out).kind = word(code, OBJECT_TYPE);
         (*out).line = parts.line as i32;
         (*out).name = text(python, parts.name, (&raw mut (*out).name_text).cast(), PYTHON_NAME as u64);
         (*out).file = text(python, parts.file, (&raw mut (*out).file_text).cast(), PYTHON_FILE as u64);

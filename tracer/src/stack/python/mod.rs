@@ -12,6 +12,7 @@ mod tests;
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -21,7 +22,7 @@ use self::{
     code::Code,
     find::{Finder, Found, Interpreter},
 };
-use super::{Interner, marker, merge::Run};
+use super::{Interner, maps::descriptor_path, marker, merge::Run};
 use crate::trace::record::{Frame, FrameKind};
 
 /// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
@@ -41,6 +42,9 @@ pub struct Look {
     pub notice: Option<String>,
 }
 
+/// Places a probe where an interpreter's code objects end, at an offset of a file; true when no hit of it is missed.
+pub type WatchCode<'a> = dyn FnMut(&Path, u64) -> bool + 'a;
+
 /// All traced processes' interpreters.
 #[derive(Debug, Default)]
 pub(super) struct Pythons {
@@ -50,6 +54,8 @@ pub(super) struct Pythons {
     bytes: usize,
     /// Numbers of kernel-side entries: each is used once.
     generation: u32,
+    /// Files of interpreters, by device and inode, and whether the end of their code objects is reported.
+    watched: HashMap<(u64, u64), bool>,
     /// What has been said already.
     notices: HashSet<String>,
 }
@@ -83,7 +89,7 @@ pub(super) struct Frames {
 
 impl Pythons {
     /// Looks for the interpreter of a process.
-    pub(super) fn look(&mut self, pid: u32) -> Look {
+    pub(super) fn look(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Look {
         let mut look = Look { walk: wire::Python::default(), notice: None };
         let state = match self.finder.find(pid) {
             Found::Nothing | Found::NotYet => {
@@ -102,6 +108,7 @@ impl Pythons {
             Found::Interpreter(mut interpreter) => {
                 self.generation += 1;
                 interpreter.walk.generation = self.generation;
+                interpreter.walk.watched = self.watch(pid, &interpreter, watch).into();
                 look.walk = interpreter.walk;
                 State::Runs(Process { interpreter, codes: HashMap::new() })
             }
@@ -111,12 +118,22 @@ impl Pythons {
         look
     }
 
+    /// Whether the end of the interpreter's code objects is reported from now on. It must be before the first is known.
+    fn watch(&mut self, pid: u32, interpreter: &Interpreter, watch: &mut WatchCode<'_>) -> bool {
+        let Some(end) = &interpreter.code_end else { return false };
+        // A probe keeps its file, so that no other gets its inode.
+        *self
+            .watched
+            .entry(end.mapping.file)
+            .or_insert_with(|| end.mapping.open(pid).is_some_and(|file| watch(&descriptor_path(&file), end.offset)))
+    }
+
     /// Looks again where there was no interpreter, unless that was just done.
-    pub(super) fn look_again(&mut self, pid: u32) -> Option<Look> {
+    pub(super) fn look_again(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Option<Look> {
         match self.processes.get(&pid) {
             Some(State::Waiting(when, _)) if Instant::now() < *when => None,
             Some(State::Unsupported | State::Runs(_)) => None,
-            Some(State::Waiting(..)) | None => Some(self.look(pid)),
+            Some(State::Waiting(..)) | None => Some(self.look(pid, watch)),
         }
     }
 

@@ -111,7 +111,7 @@ proptest! {
 /// A process of which nothing but its own record is known.
 fn pythons(pid: u32) -> Pythons {
     let layout = Rc::new(layout::known((3, 12)).unwrap());
-    let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7 };
+    let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7, code_end: None };
     let state = State::Runs(Process { interpreter, codes: HashMap::new() });
     Pythons { processes: HashMap::from([(pid, state)]), generation: 1, ..Pythons::default() }
 }
@@ -170,8 +170,8 @@ fn too_many_codes_are_sent_again() {
 #[test]
 fn this_process_has_no_interpreter_and_is_not_asked_all_the_time() {
     let mut pythons = Pythons::default();
-    let look = pythons.look(std::process::id());
+    let look = pythons.look(std::process::id(), &mut |_, _| false);
     assert_eq!((look.walk, look.notice), (wire::Python::default(), None));
-    assert!(pythons.look_again(std::process::id()).is_none());
-    assert!(pythons.look_again(GONE).is_some(), "nobody looked for that one's yet");
+    assert!(pythons.look_again(std::process::id(), &mut |_, _| false).is_none());
+    assert!(pythons.look_again(GONE, &mut |_, _| false).is_some(), "nobody looked for that one's yet");
 }
