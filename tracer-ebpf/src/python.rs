@@ -63,12 +63,13 @@ pub fn send(tgid: u32, tid: u32) -> u32 {
         (*out).new = 0;
         (*out).flags = match thread_state(python) {
             0 => PYTHON_NO_STATE,
-            state if python.thread_control != 0 => {
-                let flags = walk::<true>(python, state, out);
-                anchor(python, state, out);
+            state => {
+                let flags = walk(python, state, out);
+                if python.thread_control != 0 {
+                    anchor(python, state, out);
+                }
                 flags
             }
-            state => walk::<false>(python, state, out),
         };
         match python.watched {
             0 => identify::<false>(python, out),
@@ -157,16 +158,17 @@ impl Raw {
 /// Writes the frames into `out`; gives its flags.
 ///
 /// The loop has no branch but those that leave it: after one that rejoins it, the verifier would go through all the
-/// rest of the loop again. So `CONTROL` says whether the version has control frames that tell where runs begin.
+/// rest of the loop again.
 ///
 /// # Safety
 /// `out` must point to a writable record.
 #[inline(never)]
-unsafe fn walk<const CONTROL: bool>(python: &Python, state: u64, out: *mut PythonStack) -> u32 {
+unsafe fn walk(python: &Python, state: u64, out: *mut PythonStack) -> u32 {
     let mut frame = word(state, python.thread_frame);
     if python.control_frame != 0 {
         frame = word(frame, python.control_frame - 1);
     }
+    let control = nonzero(python.thread_control as u64);
     let mut raw = Raw([0; PYTHON_FRAME_BYTES]);
     let mut failed = 0;
     for i in 0..PYTHON_FRAMES {
@@ -184,10 +186,8 @@ unsafe fn walk<const CONTROL: bool>(python: &Python, state: u64, out: *mut Pytho
             let found = &raw mut (*out).frames[i];
             found.write(PythonFrame { code: code & !TAG & !entry, identity: 0, position, anchor });
             (*out).len = i as u32 + 1;
-            if CONTROL {
-                let entered = raw.byte(python.frame_entry) as u32 | python.all_entered;
-                note(out, i as u32, nonzero(entered as u64));
-            }
+            let entered = raw.byte(python.frame_entry) as u32 | python.all_entered;
+            note(out, i as u32, nonzero(entered as u64) & control);
         }
     }
     (if frame == 0 { 0 } else { PYTHON_TRUNCATED }) | (if failed == 0 { 0 } else { PYTHON_FAULT })
@@ -281,12 +281,12 @@ unsafe fn introduce(python: &Python, out: *mut PythonStack) {
         }
         // SAFETY: as above.
         let code = unsafe { (*frame).code };
-        let identity = identity(&parts(python, code));
-        // SAFETY: as above.
-        unsafe { (*frame).identity = identity };
-        if !describe(python, header, code, identity) {
+        let identity = describe(python, header, code);
+        if identity == 0 {
             break;
         }
+        // SAFETY: as above.
+        unsafe { (*frame).identity = identity };
         known[slot(process, code)] = Known { fingerprint: fingerprint(process, code, identity), identity };
     }
 }
