@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::vramtrace;
-use live_tests::sim::{Config, target_directory};
 use live_tests::sim_server::{Server, Traced};
+use live_tests::sim::{Config, target_directory};
 use serde_json::Value;
 
 /// An RTX PRO 6000 Blackwell, as CUDA sees it.

@@ -2,6 +2,11 @@
 //!
 //! The thread's state comes from the slot of thread-specific data that CPython keeps it in, which is right whether or not
 //! the thread holds the GIL: CUDA calls are made without it. Nothing read here is trusted: user space decides what it means.
+//!
+//! Each read of user memory costs as much as some hundred instructions, so there is one a frame. What a code object is
+//! called is sent once. That its address still means the same is known because a probe tells when code objects end: a frame
+//! holds its code object, so none on a stack can end while the stack is walked. Without that probe (perf's uprobes may
+//! skip hits) a code object is told from one that took its place by what it says, at five reads a frame.
 
 use aya_ebpf::{
     helpers::{bpf_get_current_task_btf, generated::bpf_probe_read_user as read_user},
