@@ -65,7 +65,7 @@ enum State {
     /// No interpreter that runs: looked for again, at that time and after twice the wait.
     Waiting(Instant, Duration),
     Unsupported,
-    Runs(Process),
+    Runs(Box<Process>),
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Pythons {
                 interpreter.walk.generation = self.generation;
                 interpreter.walk.watched = self.watch(pid, &interpreter, watch).into();
                 look.walk = interpreter.walk;
-                State::Runs(Process { interpreter, codes: HashMap::new() })
+                State::Runs(Box::new(Process { interpreter, codes: HashMap::new() }))
             }
         };
         self.forget(pid);
@@ -139,9 +139,9 @@ impl Pythons {
 
     /// A process forked: its child's interpreter is the same.
     pub(super) fn fork(&mut self, parent: u32, child: u32) {
-        if let Some(State::Runs(Process { interpreter, .. })) = self.processes.get(&parent) {
-            let process = Process { interpreter: interpreter.clone(), codes: HashMap::new() };
-            self.processes.insert(child, State::Runs(process));
+        if let Some(State::Runs(parent)) = self.processes.get(&parent) {
+            let process = Process { interpreter: parent.interpreter.clone(), codes: HashMap::new() };
+            self.processes.insert(child, State::Runs(Box::new(process)));
         }
     }
 
@@ -186,7 +186,7 @@ impl Pythons {
     pub(super) fn frames(&mut self, stack: &wire::PythonStack, out: &mut Interner) -> Frames {
         let mut found = Frames::default();
         let Some(State::Runs(process)) = self.processes.get_mut(&stack.header.tgid) else { return found };
-        let Process { interpreter, codes } = process;
+        let Process { interpreter, codes } = &mut **process;
         let frames = stack.frames.get(..stack.len as usize).unwrap_or(&stack.frames);
         let mut run = Run::default();
         for frame in frames {

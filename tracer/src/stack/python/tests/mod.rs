@@ -114,7 +114,7 @@ proptest! {
 fn pythons(pid: u32) -> Pythons {
     let layout = Rc::new(layout::known((3, 12)).unwrap());
     let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7, code_end: None };
-    let state = State::Runs(Process { interpreter, codes: HashMap::new() });
+    let state = State::Runs(Box::new(Process { interpreter, codes: HashMap::new() }));
     Pythons { processes: HashMap::from([(pid, state)]), generation: 1, ..Pythons::default() }
 }
 
