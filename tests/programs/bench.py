@@ -1,4 +1,4 @@
-"""What a probe costs in a Python program 30 calls deep: `bench.py call|block ROUNDS` prints nanoseconds a call."""
+"""What a probe costs in a Python program: `bench.py call|block ROUNDS DEPTH` prints nanoseconds a call."""
 
 import ctypes
 import sys
@@ -16,4 +16,4 @@ def deep(depth):
     return library.bench(sys.argv[1].encode(), int(sys.argv[2]))
 
 
-print(f"{deep(30):.1f}")
+print(f"{deep(int(sys.argv[3])):.1f}")

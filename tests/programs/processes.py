@@ -67,6 +67,29 @@ def many():
         scope["made"]()
 
 
+def reused():
+    """Functions that are compiled, called once, and freed, so that the next has the same address: said in the case."""
+    for number in range(60):
+        made = f"made_{number % 7}"
+        scope = {"allocate": allocate}
+        source = "\n" * (number % 5) + f"def {made}(case):\n" + "  case\n" * (number % 3) + "  allocate(case)"
+        exec(compile(source, f"<reused {number % 2}>", "exec"), scope)
+        scope[made](f"code at {id(scope[made].__code__):x}")
+        scope.clear()
+
+
+def reused_after_fork():
+    """The same in a child and then in its parent, whose code objects are at the child's addresses."""
+    child = os.fork()
+    if child == 0:
+        reused()
+        os._exit(0)
+    os.waitpid(child, 0)
+    # The child had the first numbers.
+    allocation.numbers = iter(range(100, 1000))
+    reused()
+
+
 def foreign():
     """A thread that never ran Python code makes the context."""
     thread = ctypes.c_void_p()

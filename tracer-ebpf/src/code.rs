@@ -1,7 +1,7 @@
 //! Python code objects: what tells one from another, and what it is called.
 
 use tracer_ebpf::{
-    Header, KIND_CODE, Loss, PYTHON_FILE, PYTHON_NAME, PYTHON_TABLE, Python, PythonCode, PythonFrame, Text, hash_step,
+    Header, KIND_CODE, Loss, PYTHON_FILE, PYTHON_NAME, PYTHON_TABLE, Python, PythonCode, Text, hash_step,
 };
 
 use crate::{
@@ -36,7 +36,7 @@ pub fn parts(python: &Python, code: u64) -> Parts {
 }
 
 /// A hash of what tells a code object from another that took its place: its strings, first line, and line table, of
-/// which the length, the beginning and the end are looked at.
+/// which the length, the beginning and the end are looked at. Never 0.
 #[inline(always)]
 pub fn identity(parts: &Parts) -> u64 {
     let Parts { line, file, name, table, table_size: size } = *parts;
@@ -44,24 +44,25 @@ pub fn identity(parts: &Parts) -> u64 {
     let short = negative(size.wrapping_sub(8) as i64);
     let head = word(table, BYTES_DATA as u32) & (((1 << ((size & 7) * 8)) - 1) | !short);
     let tail: u64 = user(table + BYTES_DATA + (size.wrapping_sub(8) & !short));
-    [line as u64, file, name, table, head, tail & !short].into_iter().fold(size, hash_step)
+    [line as u64, file, name, table, head, tail & !short].into_iter().fold(size, hash_step) | 1
 }
 
-/// Sends what a code object is called; false when that is not possible now.
+/// Sends what a code object is called. Gives its identity; 0 when that is not possible now.
 #[inline(never)]
-pub fn describe(python: &Python, header: &Header, frame: &PythonFrame) -> bool {
+pub fn describe(python: &Python, header: &Header, code: u64) -> u64 {
     let Some(mut entry) = EVENTS.reserve::<PythonCode>(0) else {
         lose(Loss::PythonCode);
-        return false;
+        return 0;
     };
     let out = entry.as_mut_ptr();
-    let parts = parts(python, frame.code);
+    let parts = parts(python, code);
+    let identity = identity(&parts);
     // SAFETY: `out` points to a reserved record of that size; every field is written.
     unsafe {
         (*out).header = Header { kind: KIND_CODE, ..*header };
-        (*out).code = frame.code;
-        (*out).identity = frame.identity;
-        (*out).kind = word(frame.code, OBJECT_TYPE);
+        (*out).code = code;
+        (*out).identity = identity;
+        (*out).kind = word(code, OBJECT_TYPE);
         (*out).line = parts.line as i32;
         (*out).name = text(python, parts.name, (&raw mut (*out).name_text).cast(), PYTHON_NAME as u64);
         (*out).file = text(python, parts.file, (&raw mut (*out).file_text).cast(), PYTHON_FILE as u64);
@@ -71,7 +72,7 @@ pub fn describe(python: &Python, header: &Header, frame: &PythonFrame) -> bool {
         (*out).table_len = copy((&raw mut (*out).table).cast(), size, parts.table + BYTES_DATA);
     }
     entry.submit(0);
-    true
+    identity
 }
 
 /// Reads a string object's text into `to`.

@@ -6,6 +6,8 @@ use crate::Header;
 
 /// Python frames walked at most, the innermost ones; entries of the interpreter count.
 pub const PYTHON_FRAMES: usize = 128;
+/// Bytes of a frame read at most (a power of two, one more than is used).
+pub const PYTHON_FRAME_BYTES: usize = 128;
 /// Room for a Python function's name in [`PythonCode`], one byte more than is used (a power of two, as are those below).
 pub const PYTHON_NAME: usize = 256;
 /// Room for a Python file's name.
@@ -59,8 +61,10 @@ pub struct Python {
     pub ascii: u32,
     /// Size of `PyCompactUnicodeObject`: where the text of other strings begins.
     pub compact: u32,
-    /// Unused.
-    pub pad: u32,
+    /// Bytes of a frame that hold what is read of it: at most [`PYTHON_FRAME_BYTES`].
+    pub frame_bytes: u32,
+    /// Not 0: the end of every code object is reported, so that one that is known needs no second look.
+    pub watched: u64,
     /// Bits of `frame_position` that count: an index has 32, an address 64.
     pub position_mask: u64,
     /// All ones where there is a `co_qualname` (3.11 on).

@@ -2,21 +2,27 @@
 //!
 //! The thread's state comes from the slot of thread-specific data that CPython keeps it in, which is right whether or not
 //! the thread holds the GIL: CUDA calls are made without it. Nothing read here is trusted: user space decides what it means.
+//!
+//! Each read of user memory costs as much as some hundred instructions, so there is one a frame. What a code object is
+//! called is sent once. That its address still means the same is known because a probe tells when code objects end: a frame
+//! holds its code object, so none on a stack can end while the stack is walked. Without that probe (perf's uprobes may
+//! skip hits) a code object is told from one that took its place by what it says, at five reads a frame.
 
 use aya_ebpf::{
-    helpers::bpf_get_current_task_btf,
-    macros::map,
+    helpers::{bpf_get_current_task_btf, generated::bpf_probe_read_user as read_user},
+    macros::{map, uprobe},
     maps::{Array, HashMap},
+    programs::ProbeContext,
 };
 use tracer_ebpf::{
-    FLAG_PYTHON, HASH_START, Header, KIND_PYTHON, Loss, PYTHON_FAULT, PYTHON_FRAMES, PYTHON_NO_STATE, PYTHON_TRUNCATED,
-    Python, PythonFrame, PythonStack, hash_step,
+    FLAG_PYTHON, HASH_START, KIND_PYTHON, Loss, PYTHON_FAULT, PYTHON_FRAME_BYTES, PYTHON_FRAMES, PYTHON_NO_STATE,
+    PYTHON_TRUNCATED, Python, PythonFrame, PythonStack, hash_step,
 };
 
 use crate::{
     code::{describe, identity, parts},
-    maps::{EVENTS, config, header, kernel_word, lose},
-    read::{checked, negative, nonzero, user, word},
+    maps::{EVENTS, config, header, ids, kernel_word, lose},
+    read::{negative, nonzero, word},
 };
 
 /// Thread states looked at when the slot is not known.
@@ -27,11 +33,20 @@ const TAG: u64 = 7;
 /// Processes whose interpreter user space has looked for.
 #[map]
 pub static PYTHONS: HashMap<u32, Python> = HashMap::with_max_entries(65536, 1 /* BPF_F_NO_PREALLOC */);
-/// Code objects that user space knows: a fingerprint each, where its hash says. One that another took the place of is
-/// sent again. No hash map: the verifier would have to follow both ways out of each lookup.
+/// Code objects that user space knows, where their hash says. One that another took the place of is sent again. No hash
+/// map: the verifier would have to follow both ways out of each lookup.
 #[map]
-static CODES: Array<[u64; KNOWN]> = Array::with_max_entries(1, 0);
+static CODES: Array<[Known; KNOWN]> = Array::with_max_entries(1, 0);
 const KNOWN: usize = 1 << 16;
+
+/// A code object that user space knows. Another processor may write while this one reads: then the two do not fit.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Known {
+    /// [`fingerprint`] with this identity.
+    fingerprint: u64,
+    identity: u64,
+}
 
 /// Sends the calling thread's Python frames. Gives `FLAG_PYTHON`, or 0 when this is no Python process.
 #[inline(never)]
@@ -53,10 +68,18 @@ pub fn send(tgid: u32, tid: u32) -> u32 {
         (*out).new = 0;
         (*out).flags = match thread_state(python) {
             0 => PYTHON_NO_STATE,
-            state if python.thread_control != 0 => walk::<true>(python, state, out),
-            state => walk::<false>(python, state, out),
+            state => {
+                let flags = walk(python, state, out);
+                if python.thread_control != 0 {
+                    anchor(python, state, out);
+                }
+                flags
+            }
         };
-        identify(python, out);
+        match python.watched {
+            0 => identify::<false>(python, out),
+            _ => identify::<true>(python, out),
+        }
         introduce(python, out);
     }
     entry.submit(0);
@@ -93,64 +116,135 @@ fn search(python: &Python, pointer: u64) -> u64 {
     0
 }
 
+/// A code object ends: another may be made at its address. `void code_dealloc(PyCodeObject *)`, `PyCode_Type.tp_dealloc`.
+#[uprobe]
+pub fn code_end(ctx: ProbeContext) -> u32 {
+    // SAFETY: the kernel's register frame, valid for the program's run.
+    let code = unsafe { &*ctx.regs }.rdi;
+    let (tgid, _) = ids();
+    // SAFETY: a map value; user space replaces it whole.
+    if let Some(python) = PYTHONS.get_ptr(tgid).and_then(|p| unsafe { p.as_ref() })
+        && let Some(known) = known()
+    {
+        // Should another have the place by now, it is sent again.
+        known[slot(process(python, tgid), code)] = Known { fingerprint: 0, identity: 0 };
+    }
+    0
+}
+
+/// What is read of a frame, at once.
+#[repr(C, align(8))]
+struct Raw([u8; PYTHON_FRAME_BYTES]);
+
+impl Raw {
+    /// Gives the helper's result. What cannot be read is 0.
+    #[inline(always)]
+    fn read(&mut self, frame: u64, bytes: u32) -> i64 {
+        let bytes = bytes & (PYTHON_FRAME_BYTES as u32 - 1);
+        // SAFETY: less than the buffer has.
+        unsafe { read_user((&raw mut self.0).cast(), bytes, frame as *const _) }
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: u32) -> u64 {
+        // SAFETY: aligned, and within the buffer.
+        unsafe {
+            (&raw const self.0).cast::<u64>().byte_add(offset as usize & (PYTHON_FRAME_BYTES - 8)).read_volatile()
+        }
+    }
+
+    #[inline(always)]
+    fn byte(&self, offset: u32) -> u8 {
+        // SAFETY: within the buffer.
+        unsafe { (&raw const self.0).cast::<u8>().add(offset as usize & (PYTHON_FRAME_BYTES - 1)).read_volatile() }
+    }
+}
+
 /// Writes the frames into `out`; gives its flags.
 ///
 /// The loop has no branch but those that leave it: after one that rejoins it, the verifier would go through all the
-/// rest of the loop again. So `CONTROL` says whether the version has control frames that tell where runs begin.
+/// rest of the loop again.
 ///
 /// # Safety
 /// `out` must point to a writable record.
 #[inline(never)]
-unsafe fn walk<const CONTROL: bool>(python: &Python, state: u64, out: *mut PythonStack) -> u32 {
+unsafe fn walk(python: &Python, state: u64, out: *mut PythonStack) -> u32 {
     let mut frame = word(state, python.thread_frame);
     if python.control_frame != 0 {
         frame = word(frame, python.control_frame - 1);
     }
-    let mut control = if CONTROL { word(state, python.thread_control) } else { 0 };
+    let control = nonzero(python.thread_control as u64);
+    let mut raw = Raw([0; PYTHON_FRAME_BYTES]);
     let mut failed = 0;
     for i in 0..PYTHON_FRAMES {
         if frame == 0 {
             break;
         }
-        // SAFETY: `i` is below the array's length.
-        let found = unsafe { &raw mut (*out).frames[i] };
-        let owner = user::<u8>(frame + python.frame_owner as u64);
-        let code = word(frame, python.frame_code);
-        let position = word(frame, python.frame_position) & python.position_mask;
-        let entry = negative(python.entry_owner as i64 - 1 - owner as i64);
-        let mut anchor = frame & entry;
-        if CONTROL {
-            // Control frames and runs of the interpreter come in the same order.
-            let entered = user::<u8>(frame + python.frame_entry as u64) as u32 | python.all_entered;
-            let entered = negative(-(entered as i64));
-            let outer = word(control, python.control_previous);
-            anchor = control & entered;
-            control ^= (control ^ outer) & entered;
-        }
-        let result;
-        (frame, result) = checked(frame + python.frame_previous as u64);
-        failed |= result;
-        // SAFETY: within the record.
+        failed |= raw.read(frame, python.frame_bytes);
+        let code = raw.word(python.frame_code);
+        let position = raw.word(python.frame_position) & python.position_mask;
+        let entry = negative(python.entry_owner as i64 - 1 - raw.byte(python.frame_owner) as i64);
+        let anchor = frame & entry;
+        frame = raw.word(python.frame_previous);
+        // SAFETY: `i` is below the array's length; the count is kept within the array for the verifier.
         unsafe {
+            let found = &raw mut (*out).frames[i];
             found.write(PythonFrame { code: code & !TAG & !entry, identity: 0, position, anchor });
             (*out).len = i as u32 + 1;
+            let entered = raw.byte(python.frame_entry) as u32 | python.all_entered;
+            note(out, i as u32, nonzero(entered as u64) & control);
         }
     }
     (if frame == 0 { 0 } else { PYTHON_TRUNCATED }) | (if failed == 0 { 0 } else { PYTHON_FAULT })
 }
 
-/// Fills in the identities of the frames' code objects, and notes those that user space does not know.
+/// Notes frame `i` in `which` if `one` is 1. Counted in the record, of whose contents the verifier does not keep track:
+/// it would follow each count there can be.
+///
+/// # Safety
+/// `out` must point to a writable record.
+#[inline(always)]
+unsafe fn note(out: *mut PythonStack, i: u32, one: u32) {
+    // SAFETY: within the record; the count is kept within the array for the verifier.
+    unsafe {
+        let count = (&raw const (*out).new).read_volatile();
+        (*out).which[count as usize & (PYTHON_FRAMES - 1)] = i;
+        (&raw mut (*out).new).write_volatile(count + one);
+    }
+}
+
+/// Fills in the anchors of the frames that [`walk`] noted: control frames and runs of the interpreter come in the same
+/// order.
 ///
 /// # Safety
 /// `out` must point to a record that [`walk`] has written.
 #[inline(never)]
-unsafe fn identify(python: &Python, out: *mut PythonStack) {
+unsafe fn anchor(python: &Python, state: u64, out: *mut PythonStack) {
+    let mut control = word(state, python.thread_control);
+    for n in 0..PYTHON_FRAMES {
+        // SAFETY: written by `walk`; the index is kept within the array for the verifier.
+        unsafe {
+            if n as u32 >= (*out).new {
+                break;
+            }
+            (*out).frames[(*out).which[n] as usize & (PYTHON_FRAMES - 1)].anchor = control;
+        }
+        control = word(control, python.control_previous);
+    }
+    // SAFETY: within the record.
+    unsafe { (*out).new = 0 };
+}
+
+/// Fills in the identities of the frames' code objects, and notes those that user space does not know. Where the end of
+/// every code object is reported (`WATCHED`), what is known of an address holds.
+///
+/// # Safety
+/// `out` must point to a record that [`walk`] has written.
+#[inline(never)]
+unsafe fn identify<const WATCHED: bool>(python: &Python, out: *mut PythonStack) {
     let Some(known) = known() else { return };
     // SAFETY: the record's own header was written.
-    let process = process(python, unsafe { &(*out).header });
-    // Counted in the record, of whose contents the verifier does not keep track: it would follow each count there can be.
-    // SAFETY: within the record.
-    let (new, which) = unsafe { (&raw mut (*out).new, &raw mut (*out).which) };
+    let process = process(python, unsafe { (*out).header.tgid });
     let mut code = 0;
     for i in 0..PYTHON_FRAMES {
         // SAFETY: `i` is below the array's length.
@@ -162,14 +256,13 @@ unsafe fn identify(python: &Python, out: *mut PythonStack) {
         // SAFETY: written by `walk`.
         let own = unsafe { (*frame).code };
         code ^= (code ^ own) & negative(own.wrapping_neg() as i64);
-        let identity = identity(&parts(python, code));
-        let differ = known[slot(process, code)] ^ fingerprint(process, code, identity);
-        // SAFETY: within the record; the count is kept within the array for the verifier.
+        let known = known[slot(process, code)];
+        let identity = if WATCHED { known.identity } else { identity(&parts(python, code)) };
+        let differ = known.fingerprint ^ fingerprint(process, code, identity);
+        // SAFETY: within the record.
         unsafe {
             (*frame).identity = identity;
-            let count = new.read_volatile();
-            (*which)[count as usize & (PYTHON_FRAMES - 1)] = i as u32;
-            new.write_volatile(count + nonzero(differ));
+            note(out, i as u32, nonzero(differ));
         }
     }
 }
@@ -183,27 +276,36 @@ unsafe fn introduce(python: &Python, out: *mut PythonStack) {
     let Some(known) = known() else { return };
     // SAFETY: the record's own header was written.
     let header = unsafe { &(*out).header };
-    let process = process(python, header);
+    let process = process(python, header.tgid);
     for n in 0..PYTHON_FRAMES {
         // SAFETY: written by `identify`; the index is kept within the array for the verifier.
-        let (new, frame) = unsafe { ((*out).new, (*out).frames[(*out).which[n] as usize & (PYTHON_FRAMES - 1)]) };
-        if n as u32 >= new || !describe(python, header, &frame) {
+        let (new, frame) =
+            unsafe { ((*out).new, &raw mut (*out).frames[(*out).which[n] as usize & (PYTHON_FRAMES - 1)]) };
+        if n as u32 >= new {
             break;
         }
-        known[slot(process, frame.code)] = fingerprint(process, frame.code, frame.identity);
+        // SAFETY: as above.
+        let code = unsafe { (*frame).code };
+        let identity = describe(python, header, code);
+        if identity == 0 {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { (*frame).identity = identity };
+        known[slot(process, code)] = Known { fingerprint: fingerprint(process, code, identity), identity };
     }
 }
 
 #[inline(always)]
-fn known() -> Option<&'static mut [u64; KNOWN]> {
+fn known() -> Option<&'static mut [Known; KNOWN]> {
     // SAFETY: a map value; words of it are read and written whole.
     CODES.get_ptr_mut(0).map(|known| unsafe { &mut *known })
 }
 
 /// What tells a process's codes from those of others, and from those it had before it executed another program.
 #[inline(always)]
-fn process(python: &Python, header: &Header) -> u64 {
-    (header.tgid as u64) << 32 | python.generation as u64
+fn process(python: &Python, tgid: u32) -> u64 {
+    (tgid as u64) << 32 | python.generation as u64
 }
 
 #[inline(always)]
@@ -211,7 +313,7 @@ fn fingerprint(process: u64, code: u64, identity: u64) -> u64 {
     hash_step(identity ^ process, code)
 }
 
-/// Where the fingerprint of a code object is kept.
+/// Where a code object is kept.
 #[inline(always)]
 fn slot(process: u64, code: u64) -> usize {
     (hash_step(hash_step(HASH_START, process), code) & (KNOWN as u64 - 1)) as usize

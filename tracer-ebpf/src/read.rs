@@ -7,17 +7,11 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user as read_user;
 /// Reads plain integers; what cannot be read is 0, as the helper leaves it.
 #[inline(always)]
 pub fn user<T: Copy>(address: u64) -> T {
-    checked(address).0
-}
-
-/// As [`user`], with the helper's result: negative on failure.
-#[inline(always)]
-pub fn checked<T: Copy>(address: u64) -> (T, i64) {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: the helper writes all of `value`, also when it fails; all uses are plain integers.
     unsafe {
-        let result = read_user(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const _);
-        (value.assume_init(), result)
+        read_user(value.as_mut_ptr().cast(), size_of::<T>() as u32, address as *const _);
+        value.assume_init()
     }
 }
 

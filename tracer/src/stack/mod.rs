@@ -25,7 +25,7 @@ mod tests;
 use std::{collections::HashMap, ops::Range};
 
 pub use intern::Interner;
-pub use python::Look;
+pub use python::{Look, WatchCode};
 
 use self::{
     cut::Cut,
@@ -139,13 +139,13 @@ impl Stacks {
     }
 
     /// Looks for the Python interpreter of a process that loaded a library, or that just came to be traced.
-    pub fn look_for_python(&mut self, pid: u32) -> Look {
-        self.pythons.look(pid)
+    pub fn look_for_python(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Look {
+        self.pythons.look(pid, watch)
     }
 
     /// The same where there was none, unless that was just done.
-    pub fn look_for_python_again(&mut self, pid: u32) -> Option<Look> {
-        self.pythons.look_again(pid)
+    pub fn look_for_python_again(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Option<Look> {
+        self.pythons.look_again(pid, watch)
     }
 
     /// Takes over a Python code object. Gives what the kernel side must be told, if it is to send all of them again.

@@ -203,6 +203,17 @@ impl Kernel {
         self.uprobes.place(&mut self.ebpf, what, path, points)
     }
 
+    /// Reports the end of Python code objects: `offset` is where the function is in the interpreter's file. True when
+    /// none will be missed.
+    pub fn watch_code(&mut self, interpreter: &Path, offset: u64) -> bool {
+        // Perf's events are skipped while another BPF program or map update is at work on the processor
+        // (`trace_call_bpf` in kernel/trace/bpf_trace.c).
+        self.method() == Method::Multi
+            && self
+                .place(Probes::CodeEnds, interpreter, &[Point { offset, cookie: 0 }])
+                .is_ok_and(|refused| refused.is_empty())
+    }
+
     /// Probes the writes of one process, which come as events.
     ///
     /// # Errors

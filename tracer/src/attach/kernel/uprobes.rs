@@ -49,10 +49,12 @@ pub enum Probes {
     Linker,
     /// The function that `PyTorch`'s allocator reports each block to: entry.
     Blocks,
+    /// The function by which a Python code object ends: entry.
+    CodeEnds,
 }
 
 impl Probes {
-    const ALL: [Self; 4] = [Self::Api, Self::Ioctl, Self::Linker, Self::Blocks];
+    const ALL: [Self; 5] = [Self::Api, Self::Ioctl, Self::Linker, Self::Blocks, Self::CodeEnds];
 
     /// Names of the entry program and the return program.
     const fn programs(self) -> (&'static str, Option<&'static str>) {
@@ -61,6 +63,7 @@ impl Probes {
             Self::Ioctl => ("libc_ioctl", Some("libc_ioctl_return")),
             Self::Linker => ("linker_state", None),
             Self::Blocks => ("torch_block", None),
+            Self::CodeEnds => ("code_end", None),
         }
     }
 }
@@ -74,7 +77,7 @@ struct Pair {
 /// Programs, and the links that hold the probes in place.
 pub(super) struct Uprobes {
     /// By [`Probes`], where the kernel has multi-uprobes.
-    multi: Option<[Pair; 4]>,
+    multi: Option<[Pair; 5]>,
     links: Vec<OwnedFd>,
 }
 
@@ -147,7 +150,7 @@ pub(super) fn close(mut links: Vec<OwnedFd>) {
     });
 }
 
-fn load_multi(programs: &Programs) -> Result<[Pair; 4], Error> {
+fn load_multi(programs: &Programs) -> Result<[Pair; 5], Error> {
     let load = |what: Probes| -> Result<Pair, Error> {
         let (enter, back) = what.programs();
         // Reads that wait for pages, where the kernel has them for programs of this kind.
@@ -157,8 +160,8 @@ fn load_multi(programs: &Programs) -> Result<[Pair; 4], Error> {
         };
         Ok(Pair { enter: load(enter)?, back: back.map(load).transpose()? })
     };
-    let [api, ioctl, linker, blocks] = Probes::ALL.map(load);
-    Ok([api?, ioctl?, linker?, blocks?])
+    let [api, ioctl, linker, blocks, code_ends] = Probes::ALL.map(load);
+    Ok([api?, ioctl?, linker?, blocks?, code_ends?])
 }
 
 impl Pair {

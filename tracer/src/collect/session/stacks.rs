@@ -13,7 +13,9 @@ impl Session {
             self.pending.native(tid, stack);
         }
         // An interpreter may start after libcuda was loaded.
-        self.stacks.look_for_python_again(pid).map_or(Ok(()), |look| self.tell(pid, look))
+        let kernel = &mut self.kernel;
+        let look = self.stacks.look_for_python_again(pid, &mut |file, offset| kernel.watch_code(file, offset));
+        look.map_or(Ok(()), |look| self.tell(pid, look))
     }
 
     /// A Python code object.
@@ -34,7 +36,8 @@ impl Session {
 
     /// Looks for the interpreter of a process.
     pub(super) fn look_for_python(&mut self, pid: u32) -> Result<(), Error> {
-        let look = self.stacks.look_for_python(pid);
+        let kernel = &mut self.kernel;
+        let look = self.stacks.look_for_python(pid, &mut |file, offset| kernel.watch_code(file, offset));
         self.tell(pid, look)
     }
 

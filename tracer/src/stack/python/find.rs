@@ -15,6 +15,8 @@ use crate::{
 const FILES: usize = 16 * 1024;
 /// Threads looked at for the slot.
 const THREADS: usize = 64;
+/// `PyTypeObject.tp_dealloc`, in all versions.
+const TYPE_DEALLOC: u64 = 48;
 /// glibc's `struct pthread` on x86-64: `specific_1stblock`, 32 entries of 16 bytes, the value in the second word
 /// (nptl/descr.h; the same from 2.17 to 2.43).
 const SLOTS: Range<u64> = 0x310..0x510;
@@ -42,6 +44,16 @@ pub(super) struct Interpreter {
     pub(super) code_type: u64,
     /// What the kernel side needs.
     pub(super) walk: tracer_ebpf::Python,
+    /// Where code objects end.
+    pub(super) code_end: Option<CodeEnd>,
+}
+
+/// The function by which code objects end (`PyCode_Type.tp_dealloc`), in its file.
+#[derive(Clone, Debug)]
+pub(super) struct CodeEnd {
+    pub(super) mapping: Mapping,
+    /// Offset into the file.
+    pub(super) offset: u64,
 }
 
 /// Addresses in a file's own terms.
@@ -89,7 +101,11 @@ impl Finder {
             Err(why) => Found::Unsupported(mapping.path.clone(), why),
             Ok(layout) => walk(memory, runtime, &layout).map_or(Found::NotYet, |walk| {
                 let code_type = bias.wrapping_add(symbols.code_type);
-                Found::Interpreter(Interpreter { layout: Rc::new(layout), code, code_type, walk })
+                let code_end = memory.u64(code_type.wrapping_add(TYPE_DEALLOC)).and_then(|at| {
+                    let mapping = of_file().find(|mapping| (mapping.start..mapping.end).contains(&at))?.clone();
+                    Some(CodeEnd { offset: at - mapping.start + mapping.offset, mapping })
+                });
+                Found::Interpreter(Interpreter { layout: Rc::new(layout), code, code_type, walk, code_end })
             }),
         }
     }

@@ -4,7 +4,7 @@
 //! within a minor version. Since 3.13 the interpreter describes itself in `_Py_DebugOffsets`
 //! (`pycore_debug_offsets.h`).
 
-use tracer_ebpf::Python;
+use tracer_ebpf::{PYTHON_FRAME_BYTES, Python};
 
 use super::{lines::Format, memory::Memory};
 
@@ -63,7 +63,7 @@ pub(super) fn known(version: (u8, u8)) -> Option<Layout> {
     };
     let layout = |main, threads, lines, instructions, walk| Layout {
         version,
-        walk,
+        walk: Python { frame_bytes: frame_bytes(&walk), ..walk },
         main,
         threads,
         lines,
@@ -111,6 +111,13 @@ pub(super) fn known(version: (u8, u8)) -> Option<Layout> {
         }
         _ => return None,
     })
+}
+
+/// Bytes of a frame up to the end of what is read of it: less than the frame has.
+fn frame_bytes(walk: &Python) -> u32 {
+    let words = [walk.frame_previous, walk.frame_code, walk.frame_position].map(|at| at + 8);
+    let bytes = [walk.frame_owner, walk.frame_entry].map(|at| at + 1);
+    words.into_iter().chain(bytes).fold(0, u32::max).next_multiple_of(8)
 }
 
 /// Where in `_Py_DebugOffsets` each offset is. The table has the same layout in all releases of a minor version.
@@ -228,26 +235,31 @@ pub(super) fn described(memory: Memory, runtime: u64, version: (u8, u8)) -> Resu
         }
     }
     let ascii = offset(table.text_ascii)?;
+    let walk = Python {
+        thread_next: offset(table.thread_next)?,
+        thread_id: offset(table.thread_id)?,
+        thread_frame: offset(table.thread_frame)?,
+        frame_previous: offset(table.frame_previous)?,
+        frame_code: offset(table.frame_code)?,
+        frame_position: offset(table.frame_position)?,
+        frame_owner: offset(table.frame_owner)?,
+        entry_owner: ENTRY_OWNER,
+        code_line: offset(table.code_line)?,
+        code_names: names,
+        ascii,
+        // `PyCompactUnicodeObject` adds `utf8_length` and `utf8`.
+        compact: ascii + 16,
+        position_mask: u64::MAX,
+        qualified: u64::MAX,
+        ..Python::default()
+    };
+    let words = [walk.frame_previous, walk.frame_code, walk.frame_position];
+    if frame_bytes(&walk) >= PYTHON_FRAME_BYTES as u32 || words.iter().any(|at| at % 8 != 0) {
+        return Err("its frames are laid out in an unknown way");
+    }
     Ok(Layout {
         version,
-        walk: Python {
-            thread_next: offset(table.thread_next)?,
-            thread_id: offset(table.thread_id)?,
-            thread_frame: offset(table.thread_frame)?,
-            frame_previous: offset(table.frame_previous)?,
-            frame_code: offset(table.frame_code)?,
-            frame_position: offset(table.frame_position)?,
-            frame_owner: offset(table.frame_owner)?,
-            entry_owner: ENTRY_OWNER,
-            code_line: offset(table.code_line)?,
-            code_names: names,
-            ascii,
-            // `PyCompactUnicodeObject` adds `utf8_length` and `utf8`.
-            compact: ascii + 16,
-            position_mask: u64::MAX,
-            qualified: u64::MAX,
-            ..Python::default()
-        },
+        walk: Python { frame_bytes: frame_bytes(&walk), ..walk },
         // struct pyinterpreters: head, main.
         main: u64::from(offset(table.interpreters_head)?) + 8,
         threads: offset(table.threads_head)?.into(),

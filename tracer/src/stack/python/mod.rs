@@ -12,6 +12,7 @@ mod tests;
 use std::{
     collections::{HashMap, HashSet},
     ops::Range,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -21,7 +22,7 @@ use self::{
     code::Code,
     find::{Finder, Found, Interpreter},
 };
-use super::{Interner, marker, merge::Run};
+use super::{Interner, maps::descriptor_path, marker, merge::Run};
 use crate::trace::record::{Frame, FrameKind};
 
 /// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
@@ -41,6 +42,9 @@ pub struct Look {
     pub notice: Option<String>,
 }
 
+/// Places a probe where an interpreter's code objects end, at an offset of a file; true when no hit of it is missed.
+pub type WatchCode<'a> = dyn FnMut(&Path, u64) -> bool + 'a;
+
 /// All traced processes' interpreters.
 #[derive(Debug, Default)]
 pub(super) struct Pythons {
@@ -50,6 +54,8 @@ pub(super) struct Pythons {
     bytes: usize,
     /// Numbers of kernel-side entries: each is used once.
     generation: u32,
+    /// Files of interpreters, by device and inode, and whether the end of their code objects is reported.
+    watched: HashMap<(u64, u64), bool>,
     /// What has been said already.
     notices: HashSet<String>,
 }
@@ -59,7 +65,7 @@ enum State {
     /// No interpreter that runs: looked for again, at that time and after twice the wait.
     Waiting(Instant, Duration),
     Unsupported,
-    Runs(Process),
+    Runs(Box<Process>),
 }
 
 #[derive(Debug)]
@@ -83,7 +89,7 @@ pub(super) struct Frames {
 
 impl Pythons {
     /// Looks for the interpreter of a process.
-    pub(super) fn look(&mut self, pid: u32) -> Look {
+    pub(super) fn look(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Look {
         let mut look = Look { walk: wire::Python::default(), notice: None };
         let state = match self.finder.find(pid) {
             Found::Nothing | Found::NotYet => {
@@ -102,8 +108,9 @@ impl Pythons {
             Found::Interpreter(mut interpreter) => {
                 self.generation += 1;
                 interpreter.walk.generation = self.generation;
+                interpreter.walk.watched = self.watch(pid, &interpreter, watch).into();
                 look.walk = interpreter.walk;
-                State::Runs(Process { interpreter, codes: HashMap::new() })
+                State::Runs(Box::new(Process { interpreter, codes: HashMap::new() }))
             }
         };
         self.forget(pid);
@@ -111,20 +118,30 @@ impl Pythons {
         look
     }
 
+    /// Whether the end of the interpreter's code objects is reported from now on. It must be before the first is known.
+    fn watch(&mut self, pid: u32, interpreter: &Interpreter, watch: &mut WatchCode<'_>) -> bool {
+        let Some(end) = &interpreter.code_end else { return false };
+        // A probe keeps its file, so that no other gets its inode.
+        *self
+            .watched
+            .entry(end.mapping.file)
+            .or_insert_with(|| end.mapping.open(pid).is_some_and(|file| watch(&descriptor_path(&file), end.offset)))
+    }
+
     /// Looks again where there was no interpreter, unless that was just done.
-    pub(super) fn look_again(&mut self, pid: u32) -> Option<Look> {
+    pub(super) fn look_again(&mut self, pid: u32, watch: &mut WatchCode<'_>) -> Option<Look> {
         match self.processes.get(&pid) {
             Some(State::Waiting(when, _)) if Instant::now() < *when => None,
             Some(State::Unsupported | State::Runs(_)) => None,
-            Some(State::Waiting(..)) | None => Some(self.look(pid)),
+            Some(State::Waiting(..)) | None => Some(self.look(pid, watch)),
         }
     }
 
     /// A process forked: its child's interpreter is the same.
     pub(super) fn fork(&mut self, parent: u32, child: u32) {
-        if let Some(State::Runs(Process { interpreter, .. })) = self.processes.get(&parent) {
-            let process = Process { interpreter: interpreter.clone(), codes: HashMap::new() };
-            self.processes.insert(child, State::Runs(process));
+        if let Some(State::Runs(parent)) = self.processes.get(&parent) {
+            let process = Process { interpreter: parent.interpreter.clone(), codes: HashMap::new() };
+            self.processes.insert(child, State::Runs(Box::new(process)));
         }
     }
 
@@ -169,7 +186,7 @@ impl Pythons {
     pub(super) fn frames(&mut self, stack: &wire::PythonStack, out: &mut Interner) -> Frames {
         let mut found = Frames::default();
         let Some(State::Runs(process)) = self.processes.get_mut(&stack.header.tgid) else { return found };
-        let Process { interpreter, codes } = process;
+        let Process { interpreter, codes } = &mut **process;
         let frames = stack.frames.get(..stack.len as usize).unwrap_or(&stack.frames);
         let mut run = Run::default();
         for frame in frames {

@@ -2,8 +2,9 @@
 
 use std::{
     collections::HashMap,
+    io::Read as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
     rc::Rc,
 };
 
@@ -16,6 +17,7 @@ use super::{
     wire,
 };
 use crate::{
+    attach::elf::ElfFile,
     stack::{Interner, merge::Run},
     trace::record::Record,
 };
@@ -111,8 +113,8 @@ proptest! {
 /// A process of which nothing but its own record is known.
 fn pythons(pid: u32) -> Pythons {
     let layout = Rc::new(layout::known((3, 12)).unwrap());
-    let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7 };
-    let state = State::Runs(Process { interpreter, codes: HashMap::new() });
+    let interpreter = Interpreter { walk: layout.walk, layout, code: 0..1, code_type: 7, code_end: None };
+    let state = State::Runs(Box::new(Process { interpreter, codes: HashMap::new() }));
     Pythons { processes: HashMap::from([(pid, state)]), generation: 1, ..Pythons::default() }
 }
 
@@ -167,11 +169,63 @@ fn too_many_codes_are_sent_again() {
     assert!(pythons.code_range(GONE - 1).is_some());
 }
 
+/// A running interpreter that ends with this.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &Path) -> Self {
+        let child = Command::new(program)
+            .args(["-c", "import sys; print(flush=True); sys.stdin.read()"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut child = child.unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn code_objects_end_in_code_dealloc() {
+    let mut found = 0;
+    for program in interpreters() {
+        let running = Running::start(&program);
+        let mut pythons = Pythons::default();
+        let mut ends = Vec::new();
+        let pid = running.0.id();
+        let look = pythons.look(pid, &mut |path, offset| {
+            ends.push((ElfFile::open(path).unwrap(), offset));
+            true
+        });
+        // Too old to be walked.
+        let [(file, offset)] = &ends[..] else { continue };
+        assert_eq!(look.walk.watched, 1, "{program:?}");
+        let look = pythons.look(pid, &mut |_, _| panic!("placed twice"));
+        assert_eq!(look.walk.watched, 1, "{program:?}");
+        let mut refused = Pythons::default();
+        assert_eq!(refused.look(pid, &mut |_, _| false).walk.watched, 0, "{program:?}");
+        // It is no exported symbol: stripped files do not name it.
+        for definition in file.resolve(["code_dealloc"]).unwrap() {
+            let expected = definition.offset.unwrap();
+            assert!(*offset == expected || offset + 4 == expected, "{program:?}: {offset:#x}, not {expected:#x}");
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no interpreter with a symbol table on this machine");
+}
+
 #[test]
 fn this_process_has_no_interpreter_and_is_not_asked_all_the_time() {
     let mut pythons = Pythons::default();
-    let look = pythons.look(std::process::id());
+    let look = pythons.look(std::process::id(), &mut |_, _| false);
     assert_eq!((look.walk, look.notice), (wire::Python::default(), None));
-    assert!(pythons.look_again(std::process::id()).is_none());
-    assert!(pythons.look_again(GONE).is_some(), "nobody looked for that one's yet");
+    assert!(pythons.look_again(std::process::id(), &mut |_, _| false).is_none());
+    assert!(pythons.look_again(GONE, &mut |_, _| false).is_some(), "nobody looked for that one's yet");
 }
