@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{book, vramtrace};
-use live_tests::sim_server::{Cell, Server, Traced};
 use live_tests::sim::Config;
+use live_tests::sim_server::{Cell, Server, Traced};
 use serde_json::Value;
 use tracer::ledger::{Book, Kind};
 use tracer::lifecycle::{Axes, Axis};

@@ -153,7 +153,8 @@ fn table(times: &[Vec<f64>], repeat: u32) -> String {
     // What the same program takes without probes is not theirs.
     let cost = |n: usize| medians[n] - medians[usize::from(KINDS[n].python)];
     let pair = cost(2);
-    let mut text = format!("{}\nMedians of {repeat} runs of {PLAIN_ROUNDS} calls ({ROUNDS} with stacks), in turn\n\n", machine());
+    let mut text =
+        format!("{}\nMedians of {repeat} runs of {PLAIN_ROUNDS} calls ({ROUNDS} with stacks), in turn\n\n", machine());
     let _ = writeln!(text, "{:<32}{:>12}{:>12}{:>9}{:>9}", "", "ns a call", "probes' ns", "ratio", "target");
     for (n, kind) in KINDS.iter().enumerate() {
         let (ratio, limit) = (cost(n) / pair, kind.limit.map_or(String::new(), |limit| format!("≤ {limit}")));

@@ -16,7 +16,9 @@ mod output;
 mod reading;
 mod report;
 mod run;
+mod top;
 mod tracing;
+mod which;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -54,6 +56,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Attach(attach::Args),
+    Top(top::Args),
     Report(report::Args),
     Diff(diff::Args),
     Flamegraph(flamegraph::Args),
@@ -70,6 +73,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::execute(&args),
         Command::Attach(args) => attach::execute(&args),
+        Command::Top(args) => top::execute(&args),
         Command::Report(args) => report::execute(&args),
         Command::Diff(args) => diff::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),

@@ -10,7 +10,7 @@ pub mod explain;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;
-mod frames;
+pub(crate) mod frames;
 pub mod holdings;
 pub mod json;
 pub mod physical;
