@@ -25,10 +25,19 @@ struct Reading {
 type Keyed<T> = BTreeMap<(usize, usize), T>;
 
 /// What NVML said of traced processes while they lived, and by its silence: 0 bytes where it lists none.
-fn readings(nvml: &[Nvml], processes: &Processes, gpu: impl Fn(&str) -> Option<usize>) -> Keyed<Vec<Reading>> {
+fn readings(
+    nvml: &[Nvml],
+    processes: &Processes,
+    folded: &Keyed<(u64, u64)>,
+    gpu: impl Fn(&str) -> Option<usize>,
+) -> Keyed<Vec<Reading>> {
     let mut readings = Keyed::<Vec<Reading>>::new();
     // Which processes to expect on a GPU: those with memory there at any time, by either account.
     let mut expected: HashMap<usize, Vec<usize>> = HashMap::new();
+    for &(process, gpu) in folded.keys() {
+        expected.entry(gpu).or_default().push(process);
+        readings.insert((process, gpu), Vec::new());
+    }
     for sample in nvml {
         let Some(gpu) = gpu(&sample.uuid) else { continue };
         for listed in &sample.processes {
@@ -79,9 +88,7 @@ pub(super) fn compare(
     let mut timelines = timelines(allocations);
     let folded = past.iter().filter_map(|((process, uuid), held)| Some(((*process, gpu(uuid)?), *held)));
     let folded: Keyed<(u64, u64)> = folded.collect();
-    let mut all = readings(nvml, processes, gpu);
-    folded.keys().for_each(|key| _ = all.entry(*key).or_default());
-    for (key, readings) in all {
+    for (key, readings) in readings(nvml, processes, &folded, gpu) {
         let (process, gpu) = key;
         let timeline = timelines.remove(&key).unwrap_or_default();
         let frees = frees.get(&process).map_or(&[][..], Vec::as_slice);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::Snapshot;
-use crate::collect::session::Session;
+use crate::collect::{clock::monotonic_ns, session::Session};
 use crate::ledger::Ledger;
 use crate::lifecycle::Rules;
 
@@ -17,6 +17,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// What a session says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
+    /// When, `CLOCK_MONOTONIC` nanoseconds.
+    pub t: u64,
     /// Events seen.
     pub events: u64,
     /// Probes placed.
@@ -27,16 +29,13 @@ pub struct Status {
 
 impl Status {
     fn of(session: &Session) -> Self {
-        Self { events: session.count(), probes: session.placed(), processes: session.live() }
+        Self { t: monotonic_ns(), events: session.count(), probes: session.placed(), processes: session.live() }
     }
 }
 
-/// A copy of the ledger, and when it was made.
-type Copy = (Ledger, Status, Instant);
-
 /// Hands a session's ledger to a thread that makes snapshots of it.
 pub struct Feed {
-    to: SyncSender<Copy>,
+    to: SyncSender<(Ledger, Status)>,
     /// A snapshot is in the making.
     busy: Arc<AtomicBool>,
     last: Option<Instant>,
@@ -48,12 +47,12 @@ impl Feed {
     /// # Errors
     /// There is no thread to be had.
     pub fn start(rules: Rules, mut show: impl FnMut(Snapshot) + Send + 'static) -> io::Result<Self> {
-        let (to, from): (_, Receiver<Copy>) = sync_channel(1);
+        let (to, from): (_, Receiver<(Ledger, Status)>) = sync_channel(1);
         let busy = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&busy);
         thread::Builder::new().name("snapshots".into()).spawn(move || {
-            while let Ok((ledger, status, taken)) = from.recv() {
-                show(Snapshot::new(ledger, status, taken, &rules));
+            while let Ok((ledger, status)) = from.recv() {
+                show(Snapshot::new(ledger, status, &rules));
                 done.store(false, Ordering::Release);
             }
         })?;
@@ -67,9 +66,8 @@ impl Feed {
         if self.last.is_some_and(|last| last.elapsed() < EVERY) || self.busy.swap(true, Ordering::Acquire) {
             return;
         }
-        let now = Instant::now();
-        self.last = Some(now);
+        self.last = Some(Instant::now());
         // It has room for one, and waits for this one; where it is gone (it panicked), there is nobody to tell.
-        _ = self.to.try_send((ledger.clone(), Status::of(session), now));
+        _ = self.to.try_send((ledger.clone(), Status::of(session)));
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time for a request, and for its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(5) };
 /// Longest head of a request, bytes: a scraper's has some hundred.
 const HEAD: usize = 8 * 1024;
 /// Clients served at once.

@@ -88,7 +88,7 @@ impl Exporter {
         let one = |value: u64| vec![(Vec::new(), value)];
         let driver = snapshot.driver.clone().unwrap_or_default();
         self.write(&mut text, &INFO, vec![(vec![own(env!("CARGO_PKG_VERSION")), driver], 1)]);
-        let gpu = |row: &super::Row| snapshot.gpus[row.gpu].label.clone();
+        let gpu = |row: &super::Row| number(&snapshot.gpus[row.gpu]);
         let cells = snapshot.rows.iter().flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
         let live = cells.map(|(row, cell)| {
             (vec![gpu(row), row.rank.clone(), cell.phase.clone(), cell.kind.clone(), cell.owner.clone()], cell.live)
@@ -101,7 +101,7 @@ impl Exporter {
             [("out_of_memory", oom), ("error", other)].map(|(reason, n)| ([&labels[..], &[own(reason)]].concat(), n))
         });
         self.write(&mut text, &FAILURES, failures.collect());
-        let cards = || snapshot.gpus.iter().map(|gpu| (vec![gpu.label.clone(), gpu.uuid.clone()], gpu));
+        let cards = || snapshot.gpus.iter().map(|gpu| (vec![number(gpu), gpu.uuid.clone()], gpu));
         let of_cards = |value: fn(&super::Gpu) -> Option<u64>| -> Vec<(Labels, u64)> {
             cards().filter_map(|(labels, gpu)| Some((labels, value(gpu)?))).collect()
         };
@@ -159,6 +159,11 @@ impl Exporter {
         }
         bounded
     }
+}
+
+/// `0` for GPU 0, as other exporters name it; what else is known of one that NVML does not list.
+fn number(gpu: &super::Gpu) -> String {
+    gpu.label.strip_prefix("GPU ").unwrap_or(&gpu.label).to_owned()
 }
 
 /// What fits in a label.

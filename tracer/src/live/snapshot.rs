@@ -1,7 +1,6 @@
 //! What is live at one moment.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
 
 use super::Status;
 use crate::ledger::{Book, Card, GpuRef, Ledger, Past, ProcessInfo};
@@ -13,11 +12,7 @@ use crate::trace::record::Loss;
 /// Memory of all traced processes at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// When the ledger was copied.
-    pub taken: Instant,
-    /// Time of the last record, nanoseconds of `CLOCK_MONOTONIC`, and of the first.
-    pub t: u64,
-    /// When tracing began, on the same clock.
+    /// When tracing began, `CLOCK_MONOTONIC` nanoseconds.
     pub begun: u64,
     /// Name of the machine.
     pub host: String,
@@ -121,12 +116,12 @@ pub struct Part {
 impl Snapshot {
     /// Of a ledger, whose books this closes.
     #[must_use]
-    pub fn new(ledger: Ledger, status: Status, taken: Instant, rules: &Rules) -> Self {
+    pub fn new(ledger: Ledger, status: Status, rules: &Rules) -> Self {
         let (cards, past) = (ledger.cards(), ledger.past().clone());
-        Self { status, taken, ..Self::of_book(ledger.finish(), &cards, &past, rules) }
+        Self { status, ..Self::of_book(ledger.finish(), &cards, &past, rules) }
     }
 
-    /// Of closed books, what NVML said last, and what was folded; made now, by a session that says nothing.
+    /// Of closed books, what NVML said last, and what was folded; by a session that says nothing more.
     #[must_use]
     pub fn of_book(book: Book, cards: &[Card], past: &Past, rules: &Rules) -> Self {
         let axes = Axes::with_rules(&book, rules);
@@ -136,12 +131,12 @@ impl Snapshot {
             gpus[row.gpu].traced += row.live;
         }
         let losses = book.losses.clone();
-        let (notices, begun, t) = (book.notices.clone(), book.header.t, book.end);
+        let (notices, begun) = (book.notices.clone(), book.header.t);
+        let status = Status { t: book.end, ..Status::default() };
         let (host, driver) = (plain(&book.header.host), book.header.driver.as_deref().map(plain));
         // What stays is for `frames`.
         let book = Book { frames: book.frames, stacks: book.stacks, ..Book::default() };
-        let (taken, status) = (Instant::now(), Status::default());
-        Self { taken, t, begun, host, driver, status, gpus, rows, losses, notices, book }
+        Self { begun, host, driver, status, gpus, rows, losses, notices, book }
     }
 
     /// Lost events that could carry bytes.

@@ -81,21 +81,23 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top, theme: Theme) {
 fn title(snapshot: Option<&Snapshot>, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::styled(" vramtrace top", Theme::strong())];
     let Some(snapshot) = snapshot else { return Line::from(spans) };
-    let seconds = snapshot.t.saturating_sub(snapshot.begun) / 1_000_000_000;
+    let seconds = snapshot.status.t.saturating_sub(snapshot.begun) / 1_000_000_000;
     let time = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     let driver = snapshot.driver.as_ref().map(|driver| format!("driver {driver}"));
     let count = |n: u64, one: &str, many: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {many}") };
     let processes = count(snapshot.status.processes as u64, "process", "processes");
     let events = count(snapshot.status.events, "event", "events");
-    let parts = [Some(snapshot.host.clone()), driver, Some(time), Some(processes), Some(events)];
-    for part in parts.into_iter().flatten().filter(|part| !part.is_empty()) {
-        spans.push(Span::raw(format!(" · {part}")));
-    }
-    spans.push(Span::raw(" · "));
+    spans.push(Span::raw(format!(" · {time} · {processes} · ")));
     spans.push(match snapshot.lost_events() {
         0 => Span::raw("0 lost"),
         lost => Span::styled(format!("{lost} LOST"), theme.alarm()),
     });
+    // What a narrow screen can do without.
+    for part in
+        [Some(events), driver, Some(snapshot.host.clone())].into_iter().flatten().filter(|part| !part.is_empty())
+    {
+        spans.push(Span::styled(format!(" · {part}"), Theme::faint()));
+    }
     Line::from(spans)
 }
 

@@ -58,7 +58,7 @@ impl Top {
     /// A new snapshot came.
     pub(super) fn update(&mut self, snapshot: Snapshot) {
         if let Some(before) = &self.snapshot {
-            let seconds = snapshot.taken.duration_since(before.taken).as_secs_f64();
+            let seconds = snapshot.status.t.saturating_sub(before.status.t) as f64 / 1e9;
             if seconds > 0.0 {
                 let old: HashMap<RowKey, u64> = before.rows.iter().map(|row| (key(before, row), row.live)).collect();
                 let rate = |row: &Row| {

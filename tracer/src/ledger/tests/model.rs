@@ -186,6 +186,36 @@ proptest! {
     }
 
     #[test]
+    fn folding_changes_no_live_byte(steps in vec((step(), any::<bool>()), 1..60)) {
+        let (mut trace, mut model) = (Trace::new(), Model::default());
+        let mut peaks = [0; CLIENTS as usize];
+        for client in 0..CLIENTS {
+            model.apply(&mut trace, &Step::Open { client });
+        }
+        for (step, folds) in &steps {
+            model.apply(&mut trace, step);
+            if *folds {
+                trace.ledger.fold(trace.t);
+            }
+            let book = trace.ledger.clone().finish();
+            for client in 0..CLIENTS {
+                let held = model.held(client);
+                let live = book.live_at(book.end, |a| a.process == client as usize && a.died.is_none());
+                prop_assert_eq!(live, held, "process {}", client);
+                peaks[client as usize] = held.max(peaks[client as usize]);
+            }
+        }
+        let (past, book) = (trace.ledger.past().clone(), trace.book());
+        let sum = |t: &Timeline| t.peak().bytes;
+        for (client, peak) in peaks.iter().enumerate() {
+            // Of both GPUs together they cannot be added: each is reached at a time of its own.
+            let timeline = Timeline::of(book.allocations.iter().filter(|a| a.process == client));
+            let folded: u64 = book.gpus.iter().map(|gpu| past.peak(client, gpu)).sum();
+            prop_assert!(sum(&timeline).max(folded) >= *peak, "process {}", client);
+        }
+    }
+
+    #[test]
     fn any_operations_are_survived(ops in vec((0u32..9, 0u32..4, 0u32..12, 0u32..4, 0u32..12, 0u64..3), 0..120)) {
         let mut trace = Trace::new();
         for (what, client, a, other, b, n) in ops {
@@ -203,6 +233,7 @@ proptest! {
                 5 => trace.rm(pid, 0, Op::Import { client, parent: b, object: a, file, index: b % 2 }),
                 6 => trace.close(pid, file),
                 7 => trace.exit(pid),
+                8 if n == 1 => trace.ledger.fold(trace.t - 3000),
                 _ => trace.nvml(n as usize % 2, &[(pid, u64::MAX - n)]),
             }
         }

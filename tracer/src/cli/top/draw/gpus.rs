@@ -11,8 +11,10 @@ use super::Theme;
 
 /// GPUs from which on two share a line.
 const PAIRED: usize = 3;
+/// Columns from which on all is told of a GPU.
+const WIDE: u16 = 100;
 /// Columns of a bar.
-const BAR: (u16, u16) = (8, 24);
+const BAR: (u16, u16) = (8, 30);
 
 /// Lines that GPUs take; at most a third of the screen.
 pub(super) fn height(snapshot: &Snapshot, area: Rect) -> u16 {
@@ -57,7 +59,8 @@ fn card(gpu: &Gpu, width: u16, is_short: bool, theme: Theme) -> Line<'static> {
     spans.push(Span::raw(if is_short {
         format!(" {free} free")
     } else {
-        format!(" {traced} traced, {} used, {free} free of {total}", human(used))
+        let used = if width < WIDE { String::new() } else { format!(" {} used,", human(used)) };
+        format!(" {traced} traced,{used} {free} free of {total}")
     }));
     Line::from(spans)
 }
