@@ -114,7 +114,12 @@ fn metrics_are_the_drivers_figures() -> Result<()> {
     let options = ["--pid", &pid.to_string(), "--metrics", &port.to_string()];
     let tracer = attach(&sim, &sim.scratch().join("metrics.vrt"), &options)?;
     // What was there, and then each step.
-    for (order, kind, bytes) in [("", "pre_attach", before), ("alloc 30", "cuda_malloc", 30 * MIB), ("alloc 40", "cuda_malloc", 70 * MIB), ("free", "cuda_malloc", 30 * MIB)] {
+    for (order, kind, bytes) in [
+        ("", "pre_attach", before),
+        ("alloc 30", "cuda_malloc", 30 * MIB),
+        ("alloc 40", "cuda_malloc", 70 * MIB),
+        ("free", "cuda_malloc", 30 * MIB),
+    ] {
         if !order.is_empty() {
             server.order(order)?;
         }
@@ -144,8 +149,7 @@ fn metrics_are_the_drivers_figures() -> Result<()> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(text.contains(&format!("127.0.0.1:{port}")) && !text.contains(&format!("0.0.0.0:{port}")), "{text}");
     }
-    let _silent: Vec<TcpStream> =
-        (0..3).map(|_| TcpStream::connect(("127.0.0.1", port))).collect::<Result<_, _>>()?;
+    let _silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(("127.0.0.1", port))).collect::<Result<_, _>>()?;
     ensure!(get(port, "/")?.contains("vramtrace"));
     let mut tracer = tracer;
     tracer.signal(Signal::SIGINT)?;
@@ -174,10 +178,15 @@ struct Tmux {
 
 impl Tmux {
     fn start(sim: &Sim, command: &str) -> Result<Self> {
-        let tmux = Self { name: format!("vramtrace-{}-{}", std::process::id(), sim.scratch().display()).replace('/', "_") };
+        let tmux =
+            Self { name: format!("vramtrace-{}-{}", std::process::id(), sim.scratch().display()).replace('/', "_") };
         // What its first command is given, its server and all in it has.
-        let status = sim.command("/usr/bin/tmux")?.args(["-L", &tmux.name, "-f", "/dev/null"])
-            .args(["new-session", "-d", "-x", "80", "-y", "24", command]).status().context("tmux")?;
+        let status = sim
+            .command("/usr/bin/tmux")?
+            .args(["-L", &tmux.name, "-f", "/dev/null"])
+            .args(["new-session", "-d", "-x", "80", "-y", "24", command])
+            .status()
+            .context("tmux")?;
         ensure!(status.success(), "{status}");
         Ok(tmux)
     }

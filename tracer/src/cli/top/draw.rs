@@ -9,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use tracer::live::Snapshot;
+use tracer::report::text::plain::{columns, plain};
 
 use super::state::Top;
 
@@ -60,7 +61,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top, theme: Theme) {
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(title(snapshot, theme), head);
+    frame.render_widget(title(snapshot, area.width, theme), head);
     if let Some(snapshot) = snapshot {
         gpus::draw(frame, cards, snapshot, theme);
     }
@@ -69,7 +70,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top, theme: Theme) {
         None => frame.render_widget(waiting(top), body),
     }
     if let Some(text) = notice {
-        let text = tracer::report::text::plain::plain(text);
+        let text = plain(text);
         frame.render_widget(Line::styled(format!(" ! {text}"), Theme::faint()), note);
     }
     frame.render_widget(keys(top), foot);
@@ -78,7 +79,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top, theme: Theme) {
     }
 }
 
-fn title(snapshot: Option<&Snapshot>, theme: Theme) -> Line<'static> {
+fn title(snapshot: Option<&Snapshot>, width: u16, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::styled(" vramtrace top", Theme::strong())];
     let Some(snapshot) = snapshot else { return Line::from(spans) };
     let seconds = snapshot.status.t.saturating_sub(snapshot.begun) / 1_000_000_000;
@@ -93,10 +94,14 @@ fn title(snapshot: Option<&Snapshot>, theme: Theme) -> Line<'static> {
         lost => Span::styled(format!("{lost} LOST"), theme.alarm()),
     });
     // What a narrow screen can do without.
-    for part in
-        [Some(events), driver, Some(snapshot.host.clone())].into_iter().flatten().filter(|part| !part.is_empty())
-    {
-        spans.push(Span::styled(format!(" · {part}"), Theme::faint()));
+    let mut room = usize::from(width).saturating_sub(spans.iter().map(Span::width).sum());
+    let more = [driver, Some(events), Some(snapshot.host.clone())].into_iter().flatten();
+    for part in more.filter(|part| !part.is_empty()).map(|part| format!(" · {part}")) {
+        match room.checked_sub(columns(&part)) {
+            Some(left) => room = left,
+            None => break,
+        }
+        spans.push(Span::styled(part, Theme::faint()));
     }
     Line::from(spans)
 }

@@ -39,16 +39,18 @@ fn server(t: u64, grown: u64) -> Snapshot {
         end: t * SECOND,
         ..Book::default()
     };
-    for (pid, title) in [(4710, "python3 -m sglang.launch_server"), (4711, "sglang::scheduler_TP0"), (4712, "sglang::scheduler_TP1")] {
+    for (pid, title) in
+        [(4710, "python3 -m sglang.launch_server"), (4711, "sglang::scheduler_TP0"), (4712, "sglang::scheduler_TP1")]
+    {
         book.processes.push(ProcessInfo { pid, title: title.into(), ..ProcessInfo::default() });
     }
     let rows = [
+        (1, 0, GIB / 2, Kind::Context, None),
         (1, 0, 16 * GIB, Kind::CudaMalloc, Some(0)),
         (1, 0, 90 * GIB, Kind::CudaMalloc, Some(1)),
-        (1, 0, GIB / 2, Kind::Context, None),
+        (2, 1, GIB / 2, Kind::Context, None),
         (2, 1, 16 * GIB, Kind::CudaMalloc, Some(0)),
         (2, 1, 90 * GIB + grown, Kind::CudaMalloc, Some(1)),
-        (2, 1, GIB / 2, Kind::Context, None),
     ];
     for (process, gpu, bytes, kind, stack) in rows {
         let owner = if kind == Kind::Context { "driver" } else { "unknown" };
@@ -224,7 +226,10 @@ fn the_gone_stand_last_and_say_how_they_went() {
         });
     }
     gone.update(snapshot(book, 1));
-    assert_eq!(gone.ranks().iter().map(|row| (row.pid, row.live, row.peak)).collect::<Vec<_>>(), [(8, GIB, GIB), (7, 0, GIB)]);
+    assert_eq!(
+        gone.ranks().iter().map(|row| (row.pid, row.live, row.peak)).collect::<Vec<_>>(),
+        [(8, GIB, GIB), (7, 0, GIB)]
+    );
     assert!(screen(&gone, SSH).contains("killed (9)"));
     // What was gone into may go: the screen stays.
     press(&mut gone, "\n\n\n");

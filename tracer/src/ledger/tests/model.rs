@@ -188,30 +188,29 @@ proptest! {
     #[test]
     fn folding_changes_no_live_byte(steps in vec((step(), any::<bool>()), 1..60)) {
         let (mut trace, mut model) = (Trace::new(), Model::default());
-        let mut peaks = [0; CLIENTS as usize];
+        let (mut whole, mut other) = (Trace::new(), Model::default());
         for client in 0..CLIENTS {
             model.apply(&mut trace, &Step::Open { client });
+            other.apply(&mut whole, &Step::Open { client });
         }
         for (step, folds) in &steps {
             model.apply(&mut trace, step);
+            other.apply(&mut whole, step);
             if *folds {
                 trace.ledger.fold(trace.t);
             }
             let book = trace.ledger.clone().finish();
             for client in 0..CLIENTS {
-                let held = model.held(client);
                 let live = book.live_at(book.end, |a| a.process == client as usize && a.died.is_none());
-                prop_assert_eq!(live, held, "process {}", client);
-                peaks[client as usize] = held.max(peaks[client as usize]);
+                prop_assert_eq!(live, model.held(client), "process {}", client);
             }
         }
-        let (past, book) = (trace.ledger.past().clone(), trace.book());
-        let sum = |t: &Timeline| t.peak().bytes;
-        for (client, peak) in peaks.iter().enumerate() {
-            // Of both GPUs together they cannot be added: each is reached at a time of its own.
-            let timeline = Timeline::of(book.allocations.iter().filter(|a| a.process == client));
-            let folded: u64 = book.gpus.iter().map(|gpu| past.peak(client, gpu)).sum();
-            prop_assert!(sum(&timeline).max(folded) >= *peak, "process {}", client);
+        let (past, book, whole) = (trace.ledger.past().clone(), trace.book(), whole.book());
+        prop_assert_eq!(&book.gpus, &whole.gpus);
+        let peaks = book.peaks();
+        for ((process, gpu), peak) in whole.peaks() {
+            let late = peaks.get(&(process, gpu)).map_or(0, |peak| peak.bytes);
+            prop_assert_eq!(late.max(past.peak(process, &whole.gpus[gpu])), peak.bytes, "process {}", process);
         }
     }
 

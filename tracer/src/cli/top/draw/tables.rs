@@ -7,7 +7,7 @@ use ratatui::text::Text;
 use ratatui::widgets::{Block, Borders, Cell, Row, Table, TableState};
 use tracer::live::{self, Snapshot, State};
 use tracer::report::bytes::{human, signed};
-use tracer::report::text::plain::fit;
+use tracer::report::text::plain::{columns, fit};
 
 use super::Theme;
 use crate::cli::top::levels::View;
@@ -44,12 +44,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, top: &Top, snapshot: &Snap
     let table = Table::new(shown.rows, shown.widths)
         .header(shown.head.style(Theme::strong()))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-        .block(Block::new().borders(Borders::TOP).title(place(top, snapshot)));
+        .block(Block::new().borders(Borders::TOP).title(place(top, snapshot, area.width)));
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Where we are: ` ranks › TP0 on GPU 0 › kv_cache cuda_malloc torch [filter: x] `.
-fn place(top: &Top, snapshot: &Snapshot) -> String {
+/// Where we are: ` ranks › TP0 on GPU 0 › kv_cache cuda_malloc torch [filter: x] `. A filter is told whatever the width: it
+/// hides something.
+fn place(top: &Top, snapshot: &Snapshot, width: u16) -> String {
     let of_row = |row: &RowKey| {
         let name = snapshot.rows.iter().find(|known| known.process == row.0).map(|known| known.rank.as_str());
         format!("{} on {}", name.unwrap_or("gone"), row.1)
@@ -64,7 +65,8 @@ fn place(top: &Top, snapshot: &Snapshot) -> String {
     let names: Vec<String> = top.levels.iter().map(|level| name(&level.view)).collect();
     let filter = &top.level().filter;
     let filter = if filter.is_empty() { String::new() } else { format!("[filter: {filter}] ") };
-    format!(" {} {filter}", names.join(" › "))
+    let room = usize::from(width).saturating_sub(columns(&filter) + 2);
+    format!(" {} {filter}", fit(&names.join(" › "), room))
 }
 
 /// Text on the right.
