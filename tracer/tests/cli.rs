@@ -1,11 +1,13 @@
 //! The command line, from outside.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+use tracer::report::export::FORMATS;
 use tracer::trace::Writer;
 use tracer::trace::record::{Alloc, Footer, Gpu, Header, Image, Op, Outcome, Process, Record, Rm, Step};
 
@@ -51,6 +53,13 @@ impl Place {
         let output = self.vramtrace(arguments);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The line on standard error of a run that must succeed and print nothing else.
+    fn said(&self, arguments: &[&str]) -> String {
+        let output = self.vramtrace(arguments);
+        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
     }
 
     /// The one line on standard error of a run that must fail.
@@ -212,9 +221,108 @@ fn folded_stacks_go_to_a_pipe_or_a_file() {
         folded.starts_with("41 python3 train.py;[no stack];[no API call] (") && folded.ends_with(") 123731968\n"),
         "{folded}"
     );
-    let said = place.stdout(&["export", "server.vrt", "--format", "folded", "-o", "out.folded"]);
-    assert!(said.starts_with("out.folded: folded stacks (1), open in "), "{said}");
+    let said = place.said(&["export", "server.vrt", "--format", "folded", "-o", "out.folded"]);
+    assert!(
+        said.starts_with("vramtrace: wrote out.folded (") && said.contains("Open it: https://speedscope.app"),
+        "{said}"
+    );
     assert_eq!(fs::read_to_string(place.path("out.folded")).unwrap(), folded);
+}
+
+#[test]
+fn every_format_is_a_file_with_a_word_on_what_opens_it() {
+    let place = Place::new(EXITED);
+    for format in FORMATS.iter().filter(|format| !format.lines) {
+        let arguments = ["export", "server.vrt", "--format", format.name];
+        let file = format!("server.{}", format.extension);
+        let said = place.said(&arguments);
+        assert!(said.starts_with(&format!("vramtrace: wrote {file} (")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(&format.opens.replace("FILE", &file)), "{said}");
+        let written = fs::read(place.path(&file)).unwrap();
+        assert!(!written.is_empty());
+        assert!(place.failure(&arguments).contains("--force"));
+        // The same bytes go to a pipe.
+        let piped = place.vramtrace(&["export", "server.vrt", "--format", format.name, "-o", "-"]);
+        assert!(piped.stderr.is_empty() && piped.stdout == written, "{}", format.name);
+    }
+}
+
+#[test]
+fn an_export_is_compressed_by_its_name() {
+    let place = Place::new(EXITED);
+    place.said(&["export", "server.vrt", "--format", "perfetto", "-o", "a.json"]);
+    place.said(&["export", "server.vrt", "--format", "perfetto", "-o", "a.json.gz"]);
+    let mut unpacked = Vec::new();
+    let packed = fs::File::open(place.path("a.json.gz")).unwrap();
+    flate2::read::GzDecoder::new(packed).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, fs::read(place.path("a.json")).unwrap());
+}
+
+#[test]
+fn an_option_that_would_do_nothing_is_refused() {
+    let place = Place::new(EXITED);
+    let error = place.failure(&["export", "server.vrt", "--format", "parquet", "--at", "peak"]);
+    assert!(error.contains("--at means nothing for parquet"), "{error}");
+    assert!(error.contains("folded, speedscope, pprof, torch-snapshot"), "{error}");
+    let late = place.failure(&["export", "server.vrt", "--format", "pprof", "--at", "9s"]);
+    assert!(late.contains("the trace ends 3.000 s after it began"), "{late}");
+    assert!(!place.path("server.pb.gz").exists());
+}
+
+#[test]
+fn the_trace_is_no_place_for_its_export() {
+    let place = Place::new(EXITED);
+    let before = fs::read(place.trace()).unwrap();
+    let error = place.failure(&["export", "server.vrt", "--format", "pprof", "-o", "./server.vrt", "--force"]);
+    assert!(error.contains("is the trace itself"), "{error}");
+    assert_eq!(fs::read(place.trace()).unwrap(), before);
+}
+
+#[test]
+fn a_full_disk_is_named_and_leaves_nothing() {
+    let place = Place::new(EXITED);
+    for format in &FORMATS {
+        let error = place.failure(&["export", "server.vrt", "--format", format.name, "-o", "/dev/full"]);
+        assert!(error.contains("/dev/full") && error.contains("No space left on device"), "{}: {error}", format.name);
+    }
+}
+
+#[test]
+fn a_trace_from_a_pipe_is_refused_where_it_is_read_twice() {
+    let place = Place::new(EXITED);
+    let from_pipe = |format: &str| {
+        let mut cat = Command::new("cat").arg(place.trace()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut export = command(place.directory.path(), &["export", "/dev/stdin", "--format", format, "-o", "-"]);
+        let output = export.stdin(cat.stdout.take().unwrap()).output().unwrap();
+        cat.wait().unwrap();
+        output
+    };
+    assert!(from_pipe("speedscope").status.success());
+    let output = from_pipe("parquet");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("save it to a file first"), "{error}");
+}
+
+#[test]
+fn completions_know_commands_and_formats() {
+    let place = Place::new(EXITED);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.stdout(&["completions", shell]);
+        assert!(script.contains("flamegraph") && script.contains("torch-snapshot"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let place = Place::new(EXITED);
+    place.stdout(&["man", "."]);
+    for page in ["vramtrace", "vramtrace-run", "vramtrace-report", "vramtrace-export", "vramtrace-check"] {
+        let text = fs::read_to_string(place.path(&format!("{page}.1"))).unwrap();
+        assert!(text.contains(".SH NAME") && text.contains(".SH EXAMPLES"), "{page}");
+    }
+    let missing = place.failure(&["man", "nowhere"]);
+    assert!(missing.contains("cannot write nowhere/vramtrace-"), "{missing}");
 }
 
 #[test]

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use tracer::report::export::FORMATS;
 use tracer::trace::record::{MAJOR, MINOR, Record};
 
 const FORMAT: &str = include_str!("../../docs/trace-format.md");
+const EXPORT: &str = include_str!("../../docs/export.md");
 
 /// Lines of the document's JSON blocks.
 fn examples() -> impl Iterator<Item = &'static str> {
@@ -37,4 +39,15 @@ fn every_kind_of_record_is_documented() {
 #[test]
 fn the_version_is_the_current_one() {
     assert!(FORMAT.contains(&format!("This is format version {MAJOR}.{MINOR}.")));
+}
+
+#[test]
+fn every_export_is_documented() {
+    for format in &FORMATS {
+        let name = format.name;
+        assert!(
+            EXPORT.contains(&format!("| [{name}](#{name}) | ")) && EXPORT.contains(&format!("\n## {name}\n")),
+            "{name}"
+        );
+    }
 }

@@ -5,7 +5,9 @@
 mod bench;
 mod command;
 mod demo;
+mod dist;
 mod ebpf;
+mod readers;
 mod real_libs;
 mod setup;
 mod sources;
@@ -31,12 +33,14 @@ enum Xtask {
     Ebpf(ebpf::Args),
     /// Install what the tests need: system packages, bpf-linker, real CUDA libraries under target/
     Setup,
-    /// Format, lints, unit and property tests, eBPF check, live probes, real libraries
+    /// Format, lints, unit and property tests, eBPF check, live probes, real libraries, readers of exports
     Test(test::Args),
     /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
     Bench(bench::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
+    Dist,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };
     // What went wrong, without a backtrace of this program.

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, found, output, run},
-    real_libs,
+    readers, real_libs,
     toolchain::{LINKER_VERSION, LLVM, linker, tools},
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -23,7 +23,8 @@ const PACKAGES: [(&str, &str); 14] = [
     ("llvm-22-dev", "bpf-linker"),
     ("libpolly-22-dev", "bpf-linker"),
     ("libzstd-dev", "bpf-linker"),
-    ("python3-pip", "real CUDA runtime libraries"),
+    ("python3-pip", "real CUDA runtime libraries; readers of exports"),
+    ("golang-go", "readers of exports: pprof"),
     ("fuse3", "simulated driver"),
     ("gdb", "native stacks to compare with"),
 ];
@@ -34,6 +35,7 @@ pub(crate) fn main() -> Result<()> {
     packages(&PACKAGES)?;
     bpf_linker()?;
     real_libs::fetch()?;
+    readers::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())
 }
@@ -45,6 +47,15 @@ pub(crate) fn demo() -> Result<()> {
     }
     let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| why.contains("simulated")).collect();
     packages(&wanted)
+}
+
+/// Installs what reads exports back.
+pub(crate) fn readers() -> Result<()> {
+    let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| why.contains("readers")).collect();
+    if !found("go") || !found("python3") {
+        packages(&wanted)?;
+    }
+    readers::fetch()
 }
 
 /// rustfmt and clippy, which a minimal rustup profile lacks.

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, is_root, owner, root, run, target},
-    real_libs, setup,
+    readers, real_libs, setup,
     tally::{self, Tally},
 };
 
@@ -28,7 +28,7 @@ struct Step {
     run: fn(&mut Tally) -> Result<()>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "setup", about: "what the tests need", fast: false, run: |_| setup::main() },
     Step { name: "fmt", about: "rustfmt", fast: true, run: |_| run(cargo().args(["fmt", "--all", "--check"])) },
     Step { name: "clippy", about: "clippy, warnings are errors", fast: true, run: |_| clippy() },
@@ -36,6 +36,7 @@ const STEPS: [Step; 7] = [
     Step { name: "ebpf", about: "the committed eBPF object comes from this source", fast: false, run: |_| ebpf() },
     Step { name: "live", about: "real probes on simulated CUDA programs", fast: false, run: live },
     Step { name: "real", about: "real libcudart and libcuda", fast: false, run: real },
+    Step { name: "readers", about: "exports, read back by other programs", fast: false, run: readers },
 ];
 
 /// The package of the simulation and the live tests: they mount a file system and load BPF programs.
@@ -107,7 +108,17 @@ fn live(tally: &mut Tally) -> Result<()> {
 }
 
 fn real(tally: &mut Tally) -> Result<()> {
-    let test = ["--no-fail-fast", "--package", "tracer", "--test", "real_libraries", "--", "--include-ignored"];
+    whole("real_libraries", tally)
+}
+
+fn readers(tally: &mut Tally) -> Result<()> {
+    setup::readers()?;
+    whole("readers", tally)
+}
+
+/// Runs the tests of a file that set-up alone makes possible.
+fn whole(test: &str, tally: &mut Tally) -> Result<()> {
+    let test = ["--no-fail-fast", "--package", "tracer", "--test", test, "--", "--include-ignored"];
     count(cargo_built("test")?.args(test), tally)?;
     all_ran(tally)
 }
@@ -143,6 +154,7 @@ fn cargo_built(subcommand: &str) -> Result<Command> {
     let mut cargo = cargo();
     cargo.arg(subcommand).env("CARGO_BUILD_JOBS", jobs()?.to_string()).env("CARGO_TERM_PROGRESS_WHEN", "never");
     cargo.env("VRAMTRACE_REAL_LIBS", real_libs::dir()).current_dir(root());
+    cargo.env("VRAMTRACE_READERS", readers::dir());
     Ok(cargo)
 }
 

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod attach;
 mod check;
+mod completions;
 mod diff;
 mod export;
 mod flamegraph;
@@ -38,6 +39,9 @@ EXAMPLES:
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
+  For speedscope, pprof, the Firefox Profiler, Perfetto, PyTorch's memory_viz or DuckDB:
+      vramtrace export server.vrt --format speedscope
+
   What stands in the way of tracing on this machine?
       vramtrace check";
 
@@ -62,6 +66,10 @@ enum Command {
     Flamegraph(flamegraph::Args),
     Export(export::Args),
     Check(check::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(completions::Man),
 }
 
 /// Runs the command line. Exit codes: the target's own for `run`; 2 for bad usage; 1 for a failure of ours.
@@ -79,6 +87,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Flamegraph(args) => flamegraph::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
+        Command::Completions(args) => completions::execute(&args, Cli::command()),
+        Command::Man(args) => completions::manual(&args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
         // Whoever reads our output has enough of it (`vramtrace report … | head`): that is no failure.
@@ -121,7 +131,14 @@ fn one_line(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("EXAMPLES:\n  "), "{} has no examples", command.get_name());
+        }
+    }
 
     #[test]
     fn errors_are_one_line_and_say_everything_once() {

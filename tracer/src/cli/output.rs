@@ -1,11 +1,12 @@
 //! Writing what a command made: to standard output or to a new file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use tracer::report::export::Sink;
 use tracer::report::text::Style;
 
 /// Writes `content` to standard output.
@@ -30,6 +31,23 @@ pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub(super) fn to_file(path: &Path, content: &[u8], force: bool) -> anyhow::Result<()> {
     let mut file = create(path, force)?;
     file.write_all(content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Lets `write` write the file `path`, made under the rules of [`to_file`]; gives its size. What could not be written to its
+/// end is removed.
+pub(super) fn stream(
+    path: &Path,
+    force: bool,
+    write: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let mut file = BufWriter::with_capacity(1 << 16, create(path, force)?);
+    let written = write(&mut file).and_then(|()| file.flush().map_err(Into::into));
+    let found = file.get_ref().metadata()?;
+    if written.is_err() && found.is_file() {
+        let _ = fs::remove_file(path);
+    }
+    written.with_context(|| path.display().to_string())?;
+    Ok(file.get_ref().metadata()?.len())
 }
 
 fn create(path: &Path, force: bool) -> anyhow::Result<File> {
@@ -104,6 +122,20 @@ mod tests {
         fs::hard_link(&path, &other).unwrap();
         to_file(&path, b"new", true).unwrap();
         assert_eq!(fs::read(&other).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn nothing_half_written_is_left_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.json");
+        let write = |to: &mut Sink<'_>| -> anyhow::Result<()> {
+            to.write_all(&[0; 1 << 20])?;
+            bail!("the trace is damaged")
+        };
+        let error = stream(&path, false, write).unwrap_err();
+        assert!(format!("{error:#}").ends_with("out.json: the trace is damaged"), "{error:#}");
+        assert!(!path.exists());
+        assert_eq!(stream(&path, false, |to| Ok(to.write_all(b"four")?)).unwrap(), 4);
     }
 
     #[test]

@@ -22,6 +22,15 @@ struct Known {
     missing: bool,
 }
 
+impl Known {
+    /// Looks at the title; a record when it changed.
+    fn new_title(&mut self, pid: u32, t: u64) -> Option<Record> {
+        let title = image::title(pid).filter(|title| *title != self.title)?;
+        self.title.clone_from(&title);
+        Some(Record::Process(Process { t, pid, step: Step::Title { title } }))
+    }
+}
+
 /// A descriptor of an open driver file.
 #[derive(Clone, Debug)]
 struct Open {
@@ -129,7 +138,10 @@ impl Processes {
         let open = Open { file, target, closes_at_exec: closes_at_exec(pid, fd) };
         // The descriptor was closed, and its number used again; or now we know which file it is.
         let old = files.insert(fd, open).map(|old| old.file).filter(|&old| old > self.unidentified);
-        self.closed(old.into_iter().collect(), pid, t)
+        let mut records = self.closed(old.into_iter().collect(), pid, t);
+        // Servers name their processes before these use a GPU, and one may be gone before the next look.
+        records.extend(self.known.get_mut(&pid).and_then(|known| known.new_title(pid, t)));
+        records
     }
 
     /// Looks at every process again: changed titles, driver files closed since, and processes that ended unnoticed (the
@@ -144,12 +156,7 @@ impl Processes {
             if std::mem::replace(&mut known.missing, is_missing) && is_missing {
                 lost.push(pid);
             }
-            if let Some(title) = image::title(pid)
-                && title != known.title
-            {
-                known.title.clone_from(&title);
-                records.push(Record::Process(Process { t, pid, step: Step::Title { title } }));
-            }
+            records.extend(known.new_title(pid, t));
         }
         records.extend(self.look(&pids, t, |_| true));
         for pid in lost {

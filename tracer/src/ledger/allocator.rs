@@ -119,11 +119,11 @@ impl Allocators {
         let state = &mut self.states[number];
         state.bytes = state.bytes.wrapping_add(bytes);
         let mut in_graph_pool = false;
-        for row in below(self.mapped.get(&process), block.address, bytes) {
+        for (base, row) in below(self.mapped.get(&process), block.address, bytes) {
             let row = rows.get(row);
             // Memory that went without its mapping being seen to.
             if row.allocation.died.is_none() {
-                row.segment.get_or_insert(number as u32);
+                row.segment.get_or_insert((number as u32, base));
                 state.place.get_or_insert(row.place);
                 in_graph_pool |= row.capture;
             }
@@ -151,10 +151,10 @@ impl Allocators {
     }
 
     /// The tables. For each row of [`Book::allocations`](super::Book), `segments` has the device that it is a segment of,
-    /// and whether a stream was being captured as it was made.
+    /// its address, and whether a stream was being captured as it was made.
     pub(super) fn finish(
         self,
-        segments: impl IntoIterator<Item = Option<(u32, bool)>>,
+        segments: impl IntoIterator<Item = Option<(u32, u64, bool)>>,
         gpu: impl Fn(Option<Place>, usize) -> Option<usize>,
     ) -> Torch {
         let Self { mut torch, states, .. } = self;
@@ -162,23 +162,23 @@ impl Allocators {
             device.gpu = gpu(state.place, device.process);
         }
         for (row, segment) in segments.into_iter().enumerate() {
-            if let Some((device, in_graph_pool)) = segment
+            if let Some((device, address, in_graph_pool)) = segment
                 && let Some(device) = torch.devices.get_mut(device as usize)
             {
-                device.segments.push(Segment { row: row as u32, in_graph_pool });
+                device.segments.push(Segment { row: row as u32, address, in_graph_pool });
             }
         }
         torch
     }
 }
 
-/// Video memory mapped where a block lies. A block of an expandable segment may lie in several pieces.
-fn below(mapped: Option<&BTreeMap<u64, Mapped>>, address: u64, bytes: u64) -> Vec<RowId> {
+/// Video memory mapped where a block lies, with its address. A block of an expandable segment may lie in several pieces.
+fn below(mapped: Option<&BTreeMap<u64, Mapped>>, address: u64, bytes: u64) -> Vec<(u64, RowId)> {
     let Some(mapped) = mapped else { return Vec::new() };
     let end = address.saturating_add(bytes.max(1));
     let holds = |(base, mapped): &(&u64, &Mapped)| base.saturating_add(mapped.bytes) > address;
-    let pieces = mapped.range(..end).rev().take_while(holds).map(|(_, mapped)| mapped.row);
-    pieces.filter(|row| row.table == Table::Gpu).collect()
+    let pieces = mapped.range(..end).rev().take_while(holds).map(|(base, mapped)| (*base, mapped.row));
+    pieces.filter(|(_, row)| row.table == Table::Gpu).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use crate::probe::Effect;
 const REPLACED_WITHIN: u64 = 50_000_000;
 /// Members of a burst follow each other within this time, nanoseconds.
 const BURST_GAP: u64 = 5_000_000;
+/// The same for members from one place in the driver, which need no haste to be told from others: a busy machine has gaps.
+const BURST_GAP_OF_PLACE: u64 = 50_000_000;
 /// Fewest members of a burst: a launch makes one or two objects for code, a stream over thirty for channels.
 const BURST: usize = 8;
 /// A channel object tells of memory this close in time, nanoseconds.
@@ -169,7 +171,8 @@ fn bursts(rows: &[Row], smallest: &HashMap<usize, u64>) -> Vec<bool> {
     }
     let mut burst = vec![false; rows.len()];
     for ((.., stack), members) in &places {
-        let close = |a: &usize, b: &usize| rows[*b].allocation.born - rows[*a].allocation.born <= BURST_GAP;
+        let gap = if stack.is_some() { BURST_GAP_OF_PLACE } else { BURST_GAP };
+        let close = |a: &usize, b: &usize| rows[*b].allocation.born - rows[*a].allocation.born <= gap;
         let groups = members.chunk_by(close).filter(|group| group.len() >= BURST);
         // A place in the driver that made one burst makes nothing else, however slowly.
         let all = stack.is_some() && groups.clone().next().is_some();

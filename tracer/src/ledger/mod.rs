@@ -299,7 +299,8 @@ impl Ledger {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
-        let segments = rows.gpu.iter().map(|row| row.segment.map(|device| (device, row.capture))).collect();
+        let segments =
+            rows.gpu.iter().map(|row| row.segment.map(|(device, address)| (device, address, row.capture))).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()

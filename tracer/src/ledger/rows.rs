@@ -27,8 +27,8 @@ pub(super) struct Row {
     pub(super) limit: Option<u64>,
     /// The thread was capturing a stream.
     pub(super) capture: bool,
-    /// Number of the `PyTorch` allocator whose blocks lie in it.
-    pub(super) segment: Option<u32>,
+    /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then.
+    pub(super) segment: Option<(u32, u64)>,
 }
 
 /// Which table a row stands in.

@@ -42,6 +42,8 @@ pub struct TorchDevice {
 pub struct Segment {
     /// Index into [`Book::allocations`].
     pub row: u32,
+    /// Address in the process.
+    pub address: u64,
     /// It was made while its thread captured a stream: it is of a graph's private pool (`PyTorch` turns to that for what
     /// a captured stream asks for).
     pub in_graph_pool: bool,

@@ -8,7 +8,7 @@ use super::frames;
 use super::query::{self, At, Moments};
 use super::text::plain::plain;
 use crate::ledger::Allocation;
-use crate::lifecycle::{Axes, Axis, NO_API, NO_STACK, kind_name};
+use crate::lifecycle::{Axes, Axis};
 use crate::trace::record::Frame;
 
 /// What a stack counts for.
@@ -94,27 +94,12 @@ pub fn render(folded: &BTreeMap<String, u64>) -> String {
 }
 
 fn fold(axes: &Axes<'_>, by: &[Axis], row: &Allocation, called: &Names<'_>) -> String {
-    let api = row.calls.first().map_or(NO_API, String::as_str);
-    let mut names: Vec<String> = by.iter().map(|axis| frame_name(&(called.root)(*axis, row))).collect();
-    let frames = row.stack.into_iter().flat_map(|stack| frames::of_stack(axes.book(), stack));
-    let mut nameless = None;
-    for frame in frames {
-        // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
-        let module = frames::nameless_module(frame);
-        if module.is_none() || module != nameless {
-            names.push(frame_name(&(called.frame)(frame)));
-        }
-        nameless = module;
-    }
-    if names.len() == by.len() {
-        names.push(NO_STACK.to_owned());
-    }
-    // The stack was copied at the call's entry, where the call itself is the innermost frame.
-    if names.last().is_some_and(|innermost| *innermost == frame_name(api)) {
-        names.pop();
-    }
-    names.push(format!("{} ({})", frame_name(api), kind_name(row.kind)));
-    names.join(";")
+    let roots = by.iter().map(|axis| frame_name(&(called.root)(*axis, row)));
+    let boxes = frames::way(axes.book(), row).into_iter().map(|step| match step.frame {
+        Some(frame) => frame_name(&(called.frame)(frame)),
+        None => frame_name(&step.name),
+    });
+    roots.chain(boxes).collect::<Vec<_>>().join(";")
 }
 
 /// A name that cannot be taken for the format's own separators.

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::ledger::Book;
+use crate::ledger::{Allocation, Book};
+use crate::lifecycle::{NO_API, NO_STACK, kind_name};
 use crate::trace::record::{Frame, FrameKind};
 
 /// Libraries between an API call and its caller: they tell nothing about who asked.
@@ -59,6 +60,46 @@ const PYTHON_PLUMBING: [&str; 7] = [
 pub(crate) fn of_stack(book: &Book, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
     let numbers = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
     numbers.iter().filter_map(|number| book.frames.get(*number as usize))
+}
+
+/// One box of a picture of stacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Step<'b> {
+    /// Its name, as the trace has it: anything may stand in it.
+    pub(super) name: Cow<'b, str>,
+    /// The frame it stands for, where it is one.
+    pub(super) frame: Option<&'b Frame>,
+}
+
+/// The boxes of a stack, outermost first.
+pub(super) fn boxes(book: &Book, stack: u32) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step<'_>> = Vec::new();
+    let mut nameless = None;
+    for frame in of_stack(book, stack) {
+        // A run of frames without symbols (the inside of libcuda) is one box: their offsets tell a reader nothing.
+        let module = nameless_module(frame);
+        if module.is_none() || module != nameless {
+            let name = module.map_or_else(|| function(frame), |m| format!("[{m}]").into());
+            steps.push(Step { name, frame: Some(frame) });
+        }
+        nameless = module;
+    }
+    steps
+}
+
+/// The way to a piece of memory, outermost first: its frames, then the call with the kind. Every picture shows these boxes.
+pub(super) fn way<'b>(book: &'b Book, row: &'b Allocation) -> Vec<Step<'b>> {
+    let api = row.calls.first().map_or(NO_API, String::as_str);
+    let mut steps = row.stack.map(|stack| boxes(book, stack)).unwrap_or_default();
+    if steps.is_empty() {
+        steps.push(Step { name: NO_STACK.into(), frame: None });
+    }
+    // The stack was copied at the call's entry, where the call itself is the innermost frame.
+    if steps.last().is_some_and(|innermost| innermost.name == api) {
+        steps.pop();
+    }
+    steps.push(Step { name: format!("{api} ({})", kind_name(row.kind)).into(), frame: None });
+    steps
 }
 
 /// Function of a frame; where it is unknown, `library+0xoffset`.

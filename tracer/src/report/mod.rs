@@ -7,6 +7,7 @@ pub mod diff;
 mod ends;
 pub mod errors;
 pub mod explain;
+pub mod export;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;

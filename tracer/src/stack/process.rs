@@ -21,8 +21,9 @@ const BURST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Process {
     code: Vec<Code>,
-    /// Time that may be spent on reading the map, as of the last reading.
+    /// Time that may be spent on reading the map, as of the last reading; how long that took.
     saved: Option<(Duration, Instant)>,
+    took: Duration,
 }
 
 #[derive(Debug)]
@@ -48,8 +49,8 @@ impl Process {
     pub(super) fn refresh(&mut self, pid: u32) -> io::Result<()> {
         let begin = Instant::now();
         let mappings = maps::read(pid);
-        let saved = self.saved(begin).saturating_sub(begin.elapsed());
-        self.saved = Some((saved, begin));
+        self.took = begin.elapsed();
+        self.saved = Some((self.saved(begin).saturating_sub(self.took), begin));
         let mappings = mappings?;
         // A process that is dying has an empty map: what was known of it remains the best there is.
         if mappings.is_empty() {
@@ -97,7 +98,7 @@ impl Process {
     }
 
     fn may_refresh(&self) -> bool {
-        !self.saved(Instant::now()).is_zero()
+        self.saved(Instant::now()) >= self.took
     }
 
     /// Time that may be spent at `now`.
@@ -119,6 +120,7 @@ mod tests {
         assert_eq!(process(ms(40), ms(0)).saved(now), ms(40));
         assert_eq!(process(ms(0), ms(200)).saved(now), ms(10));
         assert_eq!(process(ms(0), ms(60_000)).saved(now), BURST);
-        assert!(!Process { saved: Some((ms(0), Instant::now() + ms(5))), ..Process::default() }.may_refresh());
+        let process = |took| Process { took, saved: Some((ms(0), Instant::now())), ..Process::default() };
+        assert!(process(ms(0)).may_refresh() && !process(ms(60_000)).may_refresh());
     }
 }

@@ -53,7 +53,7 @@ fn segments_of_allocators_stay_the_rows_that_they_were() {
         let (process, gpu) = (t.process(1, "x"), t.gpu(0));
         t.allocate(process, gpu, 1);
         let row = t.allocate(process, gpu, bytes) as u32;
-        let segments = vec![Segment { row, in_graph_pool: false }];
+        let segments = vec![Segment { row, address: 0, in_graph_pool: false }];
         t.book.torch.devices.push(TorchDevice { process, gpu: Some(gpu), segments, ..TorchDevice::default() });
         t.book
     };

@@ -169,6 +169,22 @@ fn few_smallest_objects_are_code_many_are_channels() {
     assert_eq!(kinds[34..], [Kind::Module, Kind::Other], "large, no pattern: no guess");
 }
 
+/// On a busy machine there is time between all of them: one place in the driver tells that they belong together.
+#[test]
+fn slow_channels_from_one_place_are_channels() {
+    for (from_one_place, kind) in [(true, Kind::Channel), (false, Kind::Module)] {
+        let mut trace = start();
+        if from_one_place {
+            launch(&mut trace, ["cudaLaunchKernel", "cuLaunchKernel"], "open");
+        }
+        for object in 200..232 {
+            trace.memory(1, 10, 2, object, 2 * MIB);
+            trace.wait();
+        }
+        assert!(kinds(trace).iter().all(|&seen| seen == kind), "{kind:?}");
+    }
+}
+
 #[test]
 fn memory_beside_a_channel_object_is_the_channels() {
     let mut trace = start();

@@ -236,7 +236,7 @@ mod tests {
 
     fn title(svg: &str, name: &str) -> String {
         let found = BOX.captures_iter(svg).find(|found| &found["name"] == name);
-        found.map(|found| found[0].to_owned()).unwrap_or_else(|| panic!("no {name} in {svg}"))
+        found.map_or_else(|| panic!("no {name} in {svg}"), |found| found[0].to_owned())
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn book() -> Book {
         stack: None,
         in_graph_pool,
     };
-    let segment = |row: usize, in_graph_pool| Segment { row: row as u32, in_graph_pool };
+    let segment = |row: usize, in_graph_pool| Segment { row: row as u32, address: 0, in_graph_pool };
     book.torch = Torch {
         devices: vec![TorchDevice {
             process,

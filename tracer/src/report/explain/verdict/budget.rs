@@ -222,9 +222,10 @@ fn resized(base: &KvBudget, other: &KvBudget) -> Option<Suspect> {
         bytes: Some(terms.total()),
         ranks: vec![other.rank.clone()],
         text: format!(
-            "The budget of the KV pool is {} instead of {} a rank: {}",
-            signed(to),
+            "The budget of the KV pool differs by {} a rank ({} → {}): {}",
+            delta(terms.total()),
             signed(from),
+            signed(to),
             parts.join(", ")
         ),
         evidence: evidence(other),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::topics::{self, Topic};
 use super::words::{by_rank, delta, list, setting};
-use super::{Pair, Suspect};
+use super::{Pair, Suspect, Weight};
 use crate::report::diff::{Setting, Source, canonical};
 
 /// Of more settings nobody can tell which did what.
@@ -47,7 +47,8 @@ pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
         ),
         evidence: settings,
         moved: Some(moved.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(bytes.unsigned_abs()))),
+        // A setting that no topic knows may have nothing to do with it.
+        weight: if of_one_topic.is_some() { Weight::Explains } else { Weight::Notable },
         configured: true,
-        ..Suspect::default()
     }]
 }

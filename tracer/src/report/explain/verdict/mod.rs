@@ -158,7 +158,8 @@ fn ranked(mut suspects: Vec<Suspect>) -> Vec<Suspect> {
         let bytes = suspect.moved.or(suspect.bytes.map(i64::unsigned_abs)).unwrap_or(0);
         bytes.saturating_mul(if suspect.configured { CONFIGURED } else { 1 })
     };
-    suspects.sort_by_key(|suspect| (suspect.weight, std::cmp::Reverse(size(suspect)), suspect.kind));
+    let shrank = |suspect: &Suspect| suspect.bytes.is_some_and(i64::is_negative);
+    suspects.sort_by_key(|s| (s.weight, std::cmp::Reverse(size(s)), shrank(s), s.kind));
     suspects.truncate(MOST);
     suspects
 }
