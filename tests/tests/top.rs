@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use live_tests::live::{Footprint, Talk, attach, code_is_untouched, vramtrace, wait_until};
+use live_tests::live::{Footprint, Talk, attach, code_is_untouched, state, vramtrace, wait_until};
 use live_tests::sim::{Config, Sim};
 use nix::sys::signal::Signal;
 use tracer::report::bytes::human;
@@ -275,6 +275,22 @@ fn top_shows_what_the_driver_has_and_leaves_nothing_behind() -> Result<()> {
     server.order("alloc 1")?;
     ensure!(code_is_untouched(pid, "libcuda.so.1")? > 0);
     Ok(())
+}
+
+#[test]
+fn a_terminal_that_hangs_up_ends_tracing() -> Result<()> {
+    let sim = Sim::start(Config::default())?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    server.order("alloc 10")?;
+    let pid = server.server_pid();
+    let tmux = Tmux::start(&sim, &format!("exec {} top --pid {pid}", vramtrace()?.display()))?;
+    tmux.shows(&["1 process", "RANK"])?;
+    let tracer: u32 = tmux.tell(&["display-message", "-p", "#{pane_pid}"])?.trim().parse()?;
+    let footprint = Footprint::of(tracer)?;
+    drop(tmux);
+    wait_until("the tracer's end", || Ok(state(tracer).is_none_or(|state| state == 'Z')))?;
+    footprint.gone()?;
+    server.order("alloc 1")
 }
 
 #[test]

@@ -342,8 +342,7 @@ impl Ledger {
         let sampled = samples::gpus(&self.nvml, &self.processes, |uuid| self.gpus.by_uuid(uuid, None));
         let folded = self.past.before.keys().map(|(_, uuid)| self.gpus.by_uuid(uuid, None));
         let refs = places.into_iter().map(|(place, process)| self.gpus.resolve(place, process));
-        let refs = refs.chain(sampled).chain(folded).collect();
-        self.gpus.arrange(refs);
+        self.gpus.arrange(refs.chain(sampled).chain(folded).collect());
     }
 }
 

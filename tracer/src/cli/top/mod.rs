@@ -8,7 +8,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
@@ -111,12 +111,15 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let until = Until { target: None, limit: None, serving: false, last_process: false };
     // The screen ends tracing as Ctrl-C does elsewhere.
     let end = drive::drive(&mut session, &until, &signals, |session: &Session| feed.update(session));
+    // The probes go first, whatever becomes of the terminal.
+    let summary = end.and_then(|end| drive::finish(session, end, None));
     let shown = screen.stop();
-    let summary = drive::finish(session, end?, None)?;
+    let summary = summary?;
     shown?;
     match &args.output {
         Some(path) => tracing::last_line(path, summary),
-        None => eprintln!("vramtrace: tracing has ended and all probes are gone"),
+        // The terminal may be gone.
+        None => _ = writeln!(std::io::stderr(), "vramtrace: tracing has ended and all probes are gone"),
     }
     Ok(ExitCode::SUCCESS)
 }
