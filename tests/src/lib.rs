@@ -1,5 +1,6 @@
 //! The simulated CUDA stack and what the live tests share.
 
+pub mod browser;
 pub mod driver;
 pub mod live;
 pub mod pythons;
@@ -8,4 +9,5 @@ pub mod servers;
 pub mod shims;
 pub mod sim;
 pub mod sim_server;
+pub mod synthetic;
 pub mod truth;

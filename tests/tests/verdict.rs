@@ -16,7 +16,7 @@ use serde_json::Value;
 /// An RTX PRO 6000 Blackwell, as CUDA sees it.
 const LARGE: u64 = 95 << 30;
 /// Room for the small model: expandable segments of a pool of 80 GiB would take thousands of calls.
-const SMALL: u64 = 8 << 30;
+const SMALL: u64 = 24 << 30;
 /// One server at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -41,13 +41,13 @@ fn compare(base: &Path, other: &Path) -> Result<(String, String)> {
     Ok(verdict(&json(&["diff"], &[base, other])?))
 }
 
-/// A server of two ranks, traced once for all tests that compare with it.
+/// A server of two ranks that leaves room for what is changed, traced once for all tests that compare with it.
 fn usual() -> Result<&'static Path> {
     static USUAL: OnceLock<Option<PathBuf>> = OnceLock::new();
     // Kept by its file: a static is never dropped, and the simulation must be.
     let record = || -> Result<PathBuf> {
         let file = target_directory()?.join("sim/usual-server.vrt");
-        std::fs::copy(&trace(&Server::new("--tp-size 2"), 2, SMALL)?.file, &file)?;
+        std::fs::copy(&trace(&Server::new("--tp-size 2 --mem-fraction-static 0.7"), 2, SMALL)?.file, &file)?;
         Ok(file)
     };
     USUAL.get_or_init(|| record().ok()).as_deref().context("the usual server left no trace")
@@ -110,22 +110,22 @@ macro_rules! causes {
 }
 
 causes! {
-    custom_allreduce: "custom_allreduce" Server::new("--tp-size 2 --disable-custom-all-reduce");
-    larger_graphs: "cuda_graphs" Server::new("--tp-size 2 --cuda-graph-max-bs 64");
+    custom_allreduce: "custom_allreduce" Server::new("--tp-size 2 --mem-fraction-static 0.7 --disable-custom-all-reduce");
+    larger_graphs: "cuda_graphs" Server::new("--tp-size 2 --mem-fraction-static 0.7 --cuda-graph-max-bs 64");
     expandable_segments: "expandable_segments"
-        Server::new("--tp-size 2").env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
-    nccl_from_the_driver: "nccl" Server::new("--tp-size 2").env("NCCL_CUMEM_ENABLE", "1");
-    draft_model: "draft_model" Server::new("--tp-size 2 --speculative-algorithm EAGLE");
-    smaller_fraction: "kv_budget" Server::new("--tp-size 2 --mem-fraction-static 0.8");
-    stray_context: "extra_context" Server::new("--tp-size 2 --sim-stray-context");
-    leak: "serving_growth" Server::new("--tp-size 2 --sim-requests 12 --sim-leak 64");
-    more_weights: "weights" Server::new("--tp-size 2 --sim-extra-weights 700");
+        Server::new("--tp-size 2 --mem-fraction-static 0.7").env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");
+    nccl_from_the_driver: "nccl" Server::new("--tp-size 2 --mem-fraction-static 0.7").env("NCCL_CUMEM_ENABLE", "1");
+    draft_model: "draft_model" Server::new("--tp-size 2 --mem-fraction-static 0.7 --speculative-algorithm EAGLE");
+    smaller_fraction: "kv_budget" Server::new("--tp-size 2 --mem-fraction-static 0.6");
+    stray_context: "extra_context" Server::new("--tp-size 2 --mem-fraction-static 0.7 --sim-stray-context");
+    leak: "serving_growth" Server::new("--tp-size 2 --mem-fraction-static 0.7 --sim-requests 12 --sim-leak 64");
+    more_weights: "weights" Server::new("--tp-size 2 --mem-fraction-static 0.7 --sim-extra-weights 700");
 }
 
 /// The other way round: the usual server makes its second communicator at the first request.
 #[test]
 fn communicator_at_the_first_request() -> Result<()> {
-    let early = trace(&Server::new("--tp-size 2 --sim-lazy-nccl off"), 2, SMALL)?;
+    let early = trace(&Server::new("--tp-size 2 --mem-fraction-static 0.7 --sim-lazy-nccl off"), 2, SMALL)?;
     let (kind, summary) = compare(&early.file, usual()?)?;
     ensure!(kind == "late_communicator", "{kind}: {summary}");
     Ok(())

@@ -205,6 +205,18 @@ fn a_flame_graph_says_where_it_is_and_replaces_nothing_unasked() {
 }
 
 #[test]
+fn a_page_says_where_it_is_and_replaces_nothing_unasked() {
+    let place = Place::new(EXITED);
+    let arguments = ["html", "server.vrt", "--vs", "server.vrt", "-o", "out.html"];
+    assert_eq!(place.stdout(&arguments), "out.html: report, opens in a web browser\n");
+    let page = fs::read_to_string(place.path("out.html")).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("\"total_delta_bytes\":0"));
+    assert!(place.failure(&arguments).contains("out.html exists; add --force"));
+    let late = place.failure(&["html", "server.vrt", "--at", "9s", "-o", "late.html"]);
+    assert!(late.contains("server.vrt: the trace ends 3.000 s after it began"), "{late}");
+}
+
+#[test]
 fn a_trace_is_never_overwritten_by_its_picture() {
     let place = Place::new(EXITED);
     let before = fs::read(place.trace()).unwrap();

@@ -26,6 +26,7 @@ const PACKAGES: [(&str, &str); 15] = [
     ("python3-pip", "real CUDA runtime libraries; readers of exports"),
     ("golang-go", "readers of exports: pprof"),
     ("fuse3", "simulated driver"),
+    ("chromium", "tests of HTML reports"),
     ("gdb", "native stacks to compare with"),
 ];
 

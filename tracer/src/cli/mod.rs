@@ -11,6 +11,7 @@ mod completions;
 mod diff;
 mod export;
 mod flamegraph;
+mod html;
 mod open;
 mod options;
 mod output;
@@ -39,6 +40,9 @@ EXAMPLES:
   A picture of all that was live at the peak:
       vramtrace flamegraph server.vrt --value peak -o server.svg
 
+  All of it as one web page:
+      vramtrace html server.vrt -o server.html
+
   For speedscope, pprof, the Firefox Profiler, Perfetto, PyTorch's memory_viz or DuckDB:
       vramtrace export server.vrt --format speedscope
 
@@ -64,6 +68,7 @@ enum Command {
     Report(report::Args),
     Diff(diff::Args),
     Flamegraph(flamegraph::Args),
+    Html(html::Args),
     Export(export::Args),
     Check(check::Args),
     #[command(hide = true)]
@@ -85,6 +90,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Report(args) => report::execute(&args),
         Command::Diff(args) => diff::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),
+        Command::Html(args) => html::execute(&args),
         Command::Export(args) => export::execute(&args),
         Command::Check(args) => check::execute(args),
         Command::Completions(args) => completions::execute(&args, Cli::command()),

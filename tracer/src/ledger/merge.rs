@@ -108,6 +108,7 @@ impl Book {
         self.failures.extend(failures.into_iter().map(|mut failure| {
             (failure.t, failure.process) = (shift.time(failure.t), shift.process + failure.process);
             (failure.gpu, failure.stack) = (failure.gpu.map(|gpu| shift.gpu + gpu), shift.stack(failure.stack));
+            failure.free_at = failure.free_at.map(|t| shift.time(t));
             failure
         }));
         self.samples.extend(samples.into_iter().map(|mut sample| {

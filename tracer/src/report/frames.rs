@@ -170,7 +170,8 @@ pub(super) fn who_asked(book: &Book, stack: u32) -> Vec<&Frame> {
     innermost_first().filter(|frame| !is_plumbing(frame)).collect()
 }
 
-fn is_plumbing(frame: &Frame) -> bool {
+/// True for a frame that only passes control on.
+pub(super) fn is_plumbing(frame: &Frame) -> bool {
     let module = file_name(&frame.module);
     frame.kind == FrameKind::Native
         && (PLUMBING_MODULES.iter().any(|prefix| module.starts_with(prefix))

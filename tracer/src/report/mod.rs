@@ -13,6 +13,7 @@ pub mod flamegraph;
 pub mod folded;
 pub(crate) mod frames;
 pub mod holdings;
+pub mod html;
 pub mod json;
 pub mod physical;
 pub mod printed;

@@ -79,7 +79,7 @@ pub fn render(
 }
 
 /// Bytes of both runs by folded stack.
-fn fold(
+pub(in crate::report) fn fold(
     runs: [&Run<'_, '_>; 2],
     by: &[Axis],
     value: Value,

@@ -95,7 +95,9 @@ impl Said<'_> {
 
     /// True for the error that no pool fits.
     pub(super) fn is_no_pool(&self) -> bool {
-        NO_POOL.iter().any(|part| self.message.contains(part))
+        // A traceback shows the line of code that raises before the error itself.
+        let is_code = self.message.trim_start().starts_with("raise ") || self.message.contains("msg = ");
+        !is_code && NO_POOL.iter().any(|part| self.message.contains(part))
     }
 
     /// True for an error about memory.
@@ -189,6 +191,10 @@ mod tests {
         let line = "ValueError: Free memory on device cuda:0 (12.00/24.00 GiB) on startup is less than desired GPU memory utilization (0.92, 22.08 GiB). Decrease";
         let found = said(line).too_little().unwrap();
         assert_eq!((found.free >> 30, found.total >> 30, found.fraction), (12, 24, 0.92));
+        assert!(
+            !said("    raise RuntimeError(\"Not enough memory. Please try to increase --mem-fraction-static.\")")
+                .is_no_pool()
+        );
         assert!(said("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.").is_no_pool());
     }
 }

@@ -8,6 +8,9 @@ use crate::trace::record::{Frame, FrameKind};
 /// Functions that only read: the one around them says what for.
 const READERS: [&str; 4] = ["mem_get_info", "get_available_gpu_memory", "measure", "cuda_mem_get_info"];
 
+/// Frames outside the readers that are looked at.
+const NEAR: usize = 3;
+
 /// A Python function by the end of its file's path and its name.
 pub(super) type Function = (&'static str, &'static str);
 
@@ -15,8 +18,8 @@ pub(super) type Function = (&'static str, &'static str);
 #[derive(Clone, Debug)]
 pub(super) struct Asked<'b> {
     pub(super) reading: Reading,
-    /// Innermost Python frame that is no mere reader.
-    pub(super) by: Option<&'b Frame>,
+    /// Innermost Python frames that are no mere readers: a helper may stand between.
+    by: Vec<&'b Frame>,
     /// True inside the speculative worker: the draft model's own sizing.
     pub(super) is_draft: bool,
 }
@@ -24,8 +27,7 @@ pub(super) struct Asked<'b> {
 impl Asked<'_> {
     /// The function among `functions` that asked.
     pub(super) fn among(&self, functions: &[Function]) -> Option<Function> {
-        let frame = self.by?;
-        functions.iter().copied().find(|function| is_function(frame, *function))
+        self.by.iter().find_map(|frame| functions.iter().copied().find(|function| is_function(frame, *function)))
     }
 }
 
@@ -46,7 +48,7 @@ fn asked(book: &Book, reading: Reading) -> Asked<'_> {
         let frames = reading.stack.into_iter().flat_map(|stack| frames::of_stack(book, stack).rev());
         frames.filter(|frame| frame.kind == FrameKind::Python)
     };
-    let by = python().find(|frame| !READERS.contains(&name(frame)));
+    let by = python().filter(|frame| !READERS.contains(&name(frame))).take(NEAR).collect();
     let is_draft = python().any(|frame| {
         name(frame) == "maybe_init_draft_worker"
             || frame
@@ -63,7 +65,7 @@ fn name(frame: &Frame) -> &str {
 }
 
 /// True when `frame` runs `function`.
-pub(super) fn is_function(frame: &Frame, (file, function): Function) -> bool {
+fn is_function(frame: &Frame, (file, function): Function) -> bool {
     name(frame) == function && frame.file.as_deref().is_some_and(|path| path.ends_with(file))
 }
 
@@ -101,6 +103,6 @@ mod tests {
         let function = ("sglang/srt/model_executor/model_runner.py", "init_torch_distributed");
         assert_eq!(readings[0].among(&[function]), Some(function));
         assert_eq!(readings[0].among(&[("model_runner.py", "get_available_gpu_memory")]), None);
-        assert!(readings[0].is_draft && !readings[1].is_draft && readings[1].by.is_none());
+        assert!(readings[0].is_draft && !readings[1].is_draft && readings[1].by.is_empty());
     }
 }

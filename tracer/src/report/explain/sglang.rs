@@ -3,7 +3,7 @@
 use super::figure::{Figure, Found, fraction, rest_bytes, signed, smallest_fraction};
 use super::kv_budget::{Case, KvBudget};
 use super::lines::{Pool, Said};
-use super::readings::{Asked, Function, between, first_line, is_function};
+use super::readings::{Asked, Function, between, first_line};
 use crate::lifecycle::{Version, logs};
 use crate::report::bytes::human;
 use crate::report::summary::since_start;
@@ -200,7 +200,7 @@ fn file_name(path: &str) -> &str {
 /// Range of versions by all that tells.
 fn versions(case: &Case<'_, '_>) -> Option<String> {
     let is_met = |tells: &Tells| match tells {
-        F(function) => case.readings.iter().any(|asked| asked.by.is_some_and(|frame| is_function(frame, *function))),
+        F(function) => case.readings.iter().any(|asked| asked.among(&[*function]).is_some()),
         Line(begin) => case.lines.iter().any(|said| said.message.starts_with(begin)),
     };
     let met = || VERSIONS.iter().filter(|(tells, _, _)| is_met(tells));

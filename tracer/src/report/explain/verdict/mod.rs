@@ -138,6 +138,9 @@ impl Verdict {
     pub fn of_two(base: &Facts<'_, '_>, other: &Facts<'_, '_>, diff: &Diff) -> Self {
         let pair = Pair { base, other, diff };
         let mut suspects: Vec<Suspect> = OF_TWO.iter().flat_map(|judge| judge(&pair)).collect();
+        // A leak says what of the memory for requests is the matter.
+        let leaks = suspects.iter().any(|suspect| suspect.kind == "serving_growth");
+        suspects.iter_mut().filter(|s| leaks && s.kind == "requests").for_each(|s| s.weight = Weight::Notable);
         promote(&pair, &mut suspects);
         let mut suspects = ranked(suspects);
         let ruled_out = ruled_out::of_two(&pair, &suspects);
