@@ -4,7 +4,7 @@ One line a step on standard output: `step NAME t=CLOCK_MONOTONIC_NS smi=MIB allo
 three being torch.cuda.memory_stats()'s. Needs one NVIDIA GPU, PyTorch and nvidia-smi. To hold a trace against it:
 
     sudo vramtrace run -o training.vrt -- python3 tests/gpu/torch_training.py | tee training.txt
-    VRAMTRACE_RECORDED=$PWD/training cargo test -p live-tests --test recorded -- --ignored
+    VRAMTRACE_RECORDED=$PWD/training cargo test -p live-tests --test recorded torch_training
 
 `training.txt` holds the steps, `vramtrace report training.vrt` the same figures in "PyTorch's caching allocator".
 """

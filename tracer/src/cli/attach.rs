@@ -1,26 +1,31 @@
 //! `vramtrace attach`.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{bail, ensure};
-use regex::Regex;
-use tracer::attach::{find, image, user::Invoker};
+use anyhow::Context as _;
+use tracer::attach::user::Invoker;
 use tracer::collect::{
     drive::{self, Until},
-    session::{Matcher, Session},
     signals::Signals,
 };
-use tracer::probe::Lib;
+use tracer::live::{
+    Feed,
+    http::{self, Page},
+    metrics::{self, Exporter},
+};
 
 use super::{
     options::{self, Tracing},
     tracing,
+    which::Which,
 };
 
 const EXAMPLES: &str = "\
 EXAMPLES:
   sudo vramtrace attach --pid 4711 -o server.vrt
   sudo vramtrace attach --match 'sglang|vllm' --until 5m
+  sudo vramtrace attach --match sglang --metrics 9400        http://127.0.0.1:9400/metrics
 
 What a process held before tracing began is shown as one line, pre_attach, by NVML's figure.
 Ctrl-C ends tracing; the server goes on.";
@@ -32,42 +37,40 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) tracing: Tracing,
 
-    /// Trace this process and its descendants
-    #[arg(long, value_name = "PID", conflicts_with = "pattern", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) pid: Option<u32>,
+    #[command(flatten)]
+    pub(super) which: Which,
 
-    /// Trace processes whose command line or title matches, running now or started later [default: all that use CUDA]
-    #[arg(long = "match", value_name = "REGEX")]
-    pub(super) pattern: Option<Regex>,
+    /// Serve live bytes for Prometheus at /metrics of this port (of this machine alone) or address (0.0.0.0:9400)
+    #[arg(long, value_name = "ADDR", value_parser = http::address)]
+    pub(super) metrics: Option<SocketAddr>,
 }
 
 /// Traces until the end that was asked for.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(pid) = args.pid {
-        match find::process_of(pid) {
-            None => bail!("there is no process {pid}: see ps"),
-            Some(process) if process != pid => bail!("{pid} is a thread of process {process}: type --pid {process}"),
-            Some(_) => ensure!(image::title(pid).is_some(), "process {pid} is a zombie or of the kernel: see ps"),
-        }
-    }
+    args.which.check()?;
     tracing::rules(&args.tracing)?;
     let signals = Signals::catch()?;
-    let path = args.tracing.output_path("attach", args.pid.unwrap_or_else(std::process::id));
-    let mut setup = tracing::setup(&args.tracing, path.clone(), Invoker::from_sudo()?)?;
-    setup.matcher = args.pid.is_none().then(|| matcher(args.pattern.clone()));
+    let path = args.tracing.output_path("attach", args.which.pid.unwrap_or_else(std::process::id));
+    let mut setup = tracing::setup(&args.tracing, Some(path.clone()), Invoker::from_sudo()?)?;
+    setup.matcher = args.which.later();
+    let mut feed = args.metrics.map(|address| metrics(args, address)).transpose()?;
+    setup.live = feed.is_some();
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;
-    attach_running(&mut session, args)?;
+    args.which.attach(&mut session)?;
     tracing::warn_blind(&args.tracing, &session);
     eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
     let until = Until {
         target: None,
         limit: tracing::limit(&args.tracing),
         serving: args.tracing.until == options::Until::Serving,
-        last_process: args.pid.is_some(),
+        last_process: args.which.pid.is_some(),
     };
     let progress = tracing::Progress::new(true);
-    let end = drive::drive(&mut session, &until, &signals, |session| progress.update(session));
+    let end = drive::drive(&mut session, &until, &signals, |session| {
+        progress.update(session);
+        feed.iter_mut().for_each(|feed| feed.update(session));
+    });
     progress.done();
     let end = end?;
     let summary = drive::finish(session, end, None)?;
@@ -76,32 +79,14 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Traces what runs already: a process with its descendants, or all that match and map libcuda.
-fn attach_running(session: &mut Session, args: &Args) -> anyhow::Result<()> {
-    let matches = matcher(args.pattern.clone());
-    let Some(root) = args.pid else {
-        for pid in find::processes() {
-            if matches(pid) && find::mapped_by(pid).libraries.iter().any(|l| l.lib == Lib::Cuda) {
-                session.attach(pid)?;
-            }
-            // It may load libcuda later, and its children too: containers have dynamic linkers of their own.
-            session.place_linker(pid)?;
-        }
-        return Ok(());
-    };
-    // Once more for those that were forked meanwhile by ones not traced yet.
-    for _ in 0..2 {
-        for pid in find::descendants(root) {
-            session.attach(pid)?;
-        }
-    }
-    Ok(())
-}
-
-/// True for processes whose command line matches; never for ourselves.
-fn matcher(pattern: Option<Regex>) -> Matcher {
-    let own = std::process::id();
-    Box::new(move |pid| {
-        pid != own && pattern.as_ref().is_none_or(|p| image::title(pid).is_some_and(|title| p.is_match(&title)))
-    })
+/// Serves the ledger to come; gives what it is fed with.
+fn metrics(args: &Args, address: SocketAddr) -> anyhow::Result<Feed> {
+    let page = Page::default();
+    let bound = http::serve(address, page.clone(), metrics::CONTENT_TYPE)
+        .with_context(|| format!("--metrics: cannot serve at {address}"))?;
+    let public = if http::is_public(&bound) { ", to whoever reaches this machine" } else { "" };
+    eprintln!("vramtrace: metrics at http://{bound}/metrics{public}");
+    let mut exporter = Exporter::default();
+    let feed = Feed::start(tracing::rules(&args.tracing)?, move |snapshot| page.set(exporter.text(&snapshot)));
+    feed.context("no thread for metrics")
 }

@@ -18,7 +18,9 @@ mod output;
 mod reading;
 mod report;
 mod run;
+mod top;
 mod tracing;
+mod which;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -62,6 +64,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Attach(attach::Args),
+    Top(top::Args),
     Report(report::Args),
     Diff(diff::Args),
     Flamegraph(flamegraph::Args),
@@ -83,6 +86,7 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::execute(&args),
         Command::Attach(args) => attach::execute(&args),
+        Command::Top(args) => top::execute(&args),
         Command::Report(args) => report::execute(&args),
         Command::Diff(args) => diff::execute(&args),
         Command::Flamegraph(args) => flamegraph::execute(&args),

@@ -122,7 +122,7 @@ fn default_name(command: &str, pid: u32) -> String {
 }
 
 /// A path to write a trace to. What looks like a slip of the pen is refused, with what to write instead.
-fn trace_path(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn trace_path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("an empty name is no file".to_owned()),
         "-" => Err("a trace goes to a file: standard output is the target's own".to_owned()),

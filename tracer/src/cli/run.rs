@@ -59,7 +59,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let shown = |text: &OsString| text.to_string_lossy().into_owned();
     let name = args.command.first().map(shown).unwrap_or_default();
     let path = args.tracing.output_path(&name, child.pid());
-    let mut setup = tracing::setup(&args.tracing, path.clone(), invoker)?;
+    let mut setup = tracing::setup(&args.tracing, Some(path.clone()), invoker)?;
     setup.command = image::scrub(&args.command.iter().map(shown).collect::<Vec<_>>());
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &args.tracing)?;

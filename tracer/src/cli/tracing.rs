@@ -26,7 +26,7 @@ use super::options::{Switch, Tracing, Until};
 const HOOK_ENV: &str = "VRAMTRACE_DRIVER_HOOK";
 
 /// Set-up for options, with rights checked first so that the error names the line to type.
-pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) -> anyhow::Result<Setup> {
+pub(super) fn setup(options: &Tracing, output: Option<PathBuf>, owner: Option<Invoker>) -> anyhow::Result<Setup> {
     preflight()?;
     let hook = match std::env::var(HOOK_ENV) {
         Ok(text) => text.parse().map_err(|e| anyhow::anyhow!("{HOOK_ENV}: {e}"))?,
@@ -42,6 +42,7 @@ pub(super) fn setup(options: &Tracing, output: PathBuf, owner: Option<Invoker>) 
         command: Vec::new(),
         matcher: None,
         rules: rules(options)?,
+        live: false,
     })
 }
 

@@ -12,5 +12,6 @@ mod rm;
 pub mod session;
 pub mod setup;
 pub mod signals;
+pub mod sink;
 mod uvm;
 mod wire;

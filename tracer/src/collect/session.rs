@@ -10,7 +10,7 @@ use std::{collections::HashSet, io, os::fd::AsFd as _, rc::Rc, time::Duration};
 
 use super::{
     clock::monotonic_ns, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler, pending::Pending,
-    processes::Processes,
+    processes::Processes, sink::Sink,
 };
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
@@ -22,10 +22,11 @@ use crate::{
         kernel::{self, Kernel},
         place::Placer,
     },
+    ledger::Ledger,
     lifecycle::Rules,
     stack::{Interner, Stacks},
     trace::{
-        self, Writer,
+        self,
         record::{Notice, Record},
     },
 };
@@ -55,7 +56,7 @@ pub struct Session {
     kernel: Kernel,
     events: RingBuf<MapData>,
     placer: Placer,
-    writer: Writer<std::fs::File>,
+    writer: Sink,
     interner: Interner,
     stacks: Stacks,
     processes: Processes,
@@ -90,8 +91,8 @@ pub struct Parts {
     pub kernel: Kernel,
     /// Probe placement.
     pub placer: Placer,
-    /// Trace file, with its header written.
-    pub writer: Writer<std::fs::File>,
+    /// Where records go, the header written.
+    pub writer: Sink,
     /// NVML, if there is one.
     pub nvml: Option<Sampler>,
     /// Driver ABI.
@@ -165,6 +166,12 @@ impl Session {
     #[must_use]
     pub fn guard(&self) -> Rc<Guard> {
         Rc::clone(&self.guard)
+    }
+
+    /// The ledger so far, where the session keeps one.
+    #[must_use]
+    pub const fn ledger(&self) -> Option<&Ledger> {
+        self.writer.ledger()
     }
 
     /// Notes something for the top of every report.

@@ -1,6 +1,6 @@
 //! From options to a session that is ready to trace.
 
-use std::path::PathBuf;
+use std::{fs::File, path::PathBuf};
 
 use nix::{sys::utsname::uname, unistd::geteuid};
 use tracer_ebpf::{Control, SPEC_STACK, Spec};
@@ -10,6 +10,7 @@ use super::{
     ioctl::{self, Abi},
     nvml::Sampler,
     session::{Error, Matcher, Parts, Session},
+    sink::Sink,
 };
 use crate::{
     attach::{
@@ -21,7 +22,7 @@ use crate::{
     lifecycle::Rules,
     probe,
     trace::{
-        Writer,
+        self, Writer,
         record::{Header, MAJOR, MINOR, Record, Source},
     },
 };
@@ -62,8 +63,8 @@ impl Tensors {
 
 /// What to trace and where to write it.
 pub struct Setup {
-    /// Trace file.
-    pub output: PathBuf,
+    /// Trace file, if one is to be written.
+    pub output: Option<PathBuf>,
     /// Replace an existing file.
     pub force: bool,
     /// Who owns the file.
@@ -80,6 +81,8 @@ pub struct Setup {
     pub matcher: Option<Matcher>,
     /// Which log lines to keep, and which one tells that the server serves.
     pub rules: Rules,
+    /// Keep a ledger while tracing goes on ([`Session::ledger`]).
+    pub live: bool,
 }
 
 impl Setup {
@@ -106,11 +109,7 @@ impl Setup {
             specs: specs(ledger),
             controls: controls(),
         })?;
-        let (uid, gid) = self.owner.as_ref().map_or((None, None), |o| (Some(o.uid), Some(o.gid)));
-        let mut writer = match (uid, gid) {
-            (Some(uid), Some(gid)) => Writer::create_owned(&self.output, self.force, uid.as_raw(), gid.as_raw())?,
-            _ => Writer::create(&self.output, self.force)?,
-        };
+        let mut writer = Sink::new(self.file()?, self.live);
         writer.record(&Record::Header(self.header(&kernel, nvml.as_ref(), driver.clone(), ledger)))?;
         let placer = Placer::new(self.hook, self.tensors != Tensors::Off);
         let mut session =
@@ -129,6 +128,14 @@ impl Setup {
         session.place(std::process::id())?;
         session.flush()?;
         Ok(session)
+    }
+
+    fn file(&self) -> Result<Option<Writer<File>>, trace::Error> {
+        let Some(path) = &self.output else { return Ok(None) };
+        Ok(Some(match &self.owner {
+            Some(owner) => Writer::create_owned(path, self.force, owner.uid.as_raw(), owner.gid.as_raw())?,
+            None => Writer::create(path, self.force)?,
+        }))
     }
 
     fn header(&self, kernel: &Kernel, nvml: Option<&Sampler>, driver: Option<String>, ledger: Source) -> Header {

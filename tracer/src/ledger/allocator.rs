@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::rows::{Place, RowId, Rows, Table};
+use super::rows::{Numbers, Place, RowId, Rows, Table};
 use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
 use crate::trace::record::{self, Call};
 
 /// Memory mapped at an address.
+#[derive(Clone)]
 struct Mapped {
     bytes: u64,
     row: RowId,
 }
 
 /// Allocators while the trace is read.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Allocators {
     torch: Torch,
     devices: HashMap<(usize, u32), usize>,
@@ -25,7 +26,7 @@ pub(super) struct Allocators {
 }
 
 /// What is known of a device beside its table.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     /// Bytes of the blocks in `live`.
     bytes: u64,
@@ -44,6 +45,23 @@ impl Allocators {
         if let Some(mapped) = self.mapped.get_mut(&process) {
             mapped.remove(&base);
         }
+    }
+
+    /// Rows have new numbers.
+    pub(super) fn renumber(&mut self, numbers: &Numbers) {
+        for mapped in self.mapped.values_mut() {
+            mapped.retain(|_, mapped| {
+                numbers.of(mapped.row).is_some_and(|new| {
+                    mapped.row = new;
+                    true
+                })
+            });
+        }
+    }
+
+    /// Forgets where allocators gave up before `t`.
+    pub(super) fn fold(&mut self, t: u64) {
+        self.torch.failures.retain(|failure| failure.t >= t);
     }
 
     /// A block was handed out or taken back.

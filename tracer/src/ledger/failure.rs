@@ -14,6 +14,7 @@ const NO_MEMORY: u32 = 0x51;
 const INSUFFICIENT_RESOURCES: u32 = 0x1a;
 
 /// A failure whose GPU and free bytes are settled at the end.
+#[derive(Clone)]
 pub(super) struct Draft {
     failure: Failure,
     place: Option<Place>,
@@ -21,7 +22,7 @@ pub(super) struct Draft {
 }
 
 /// What failed inside an outermost call that has not returned.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pending {
     outer: u64,
     t: u64,
@@ -39,7 +40,7 @@ struct Pending {
 const NO_CALL: &str = "request to the driver outside any known call";
 
 /// Collects failures: one an outermost call, however often it retried inside.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Failures {
     drafts: Vec<Draft>,
     pending: HashMap<(usize, u32), Pending>,
@@ -139,6 +140,11 @@ impl Failures {
         let drafts = self.drafts.iter().map(|draft| (draft.place, draft.failure.process));
         let pending = self.pending.iter().map(|(&(process, _), pending)| (pending.place, process));
         drafts.chain(pending).filter_map(|(place, process)| Some((place?, process)))
+    }
+
+    /// Forgets those before `t`.
+    pub(super) fn fold(&mut self, t: u64) {
+        self.drafts.retain(|draft| draft.failure.t >= t);
     }
 
     /// All failures in order of time. `locate` gives the GPU and its UUID.

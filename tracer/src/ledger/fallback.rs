@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Death;
-use super::rows::{Event, Place, RowId, Rows, Table};
+use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use crate::probe::{self, Effect, Lib};
 use crate::trace::record::Call;
 
@@ -23,13 +23,14 @@ impl Key {
 }
 
 /// A `cuMemCreate` handle: physical memory stays while it is held or mapped.
+#[derive(Clone)]
 struct Vmm {
     row: RowId,
     references: u64,
 }
 
 /// One process's memory by what its calls named.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Process {
     rows: HashMap<Key, RowId>,
     vmm: HashMap<u64, Vmm>,
@@ -39,7 +40,7 @@ struct Process {
 }
 
 /// The fallback ledger.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Fallback {
     processes: HashMap<usize, Process>,
     /// Allocations whose size could not be read.
@@ -65,6 +66,24 @@ impl Fallback {
                 self.unsized_calls += u64::from(!process.alloc(call, probe.effect, event, rows));
             }
             _ => {}
+        }
+    }
+
+    /// Rows have new numbers. What is held here lives: its row is there.
+    pub(super) fn renumber(&mut self, numbers: &Numbers) {
+        for process in self.processes.values_mut() {
+            process.rows.retain(|_, row| {
+                numbers.of(*row).is_some_and(|new| {
+                    *row = new;
+                    true
+                })
+            });
+            process.vmm.retain(|_, vmm| {
+                numbers.of(vmm.row).is_some_and(|new| {
+                    vmm.row = new;
+                    true
+                })
+            });
         }
     }
 

@@ -7,7 +7,7 @@ use super::rows::Place;
 use crate::trace::record::Gpu;
 
 /// What the trace tells about GPU identity.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Gpus {
     listed: Vec<Gpu>,
     /// Device instance → UUID, from address spaces registered with UVM.

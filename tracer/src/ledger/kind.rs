@@ -80,6 +80,25 @@ fn first_calls(rows: &[Row], processes: &[ProcessInfo]) -> FirstCalls {
     first
 }
 
+/// Which rows tell what others are however long they are gone: the first of a process on a GPU, and its smallest.
+pub(super) fn witnesses(rows: &[Row], processes: &[ProcessInfo]) -> Vec<bool> {
+    let (mut first, mut smallest) = (first_calls(rows, processes), smallest(rows));
+    let mut tells = |row: &Row| {
+        let Allocation { process, tid, bytes, .. } = row.allocation;
+        let is_first = first.get(&(process, row.place)) == Some(&(tid, row.outer));
+        let is_smallest = smallest.get(&process) == Some(&bytes);
+        // One of each is enough.
+        if is_first {
+            first.remove(&(process, row.place));
+        }
+        if is_smallest {
+            smallest.remove(&process);
+        }
+        is_first || is_smallest
+    };
+    rows.iter().map(&mut tells).collect()
+}
+
 /// What the calls around say: context creation anywhere, else the innermost that tells.
 fn by_call(row: &Row, first: &FirstCalls) -> Option<(Kind, &'static str)> {
     let allocation = &row.allocation;

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::rows::{Event, Place, RowId, Rows, Table};
+use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use super::{Death, Kind};
 
 /// Who holds a piece.
@@ -30,6 +30,7 @@ impl Holder {
 }
 
 /// A piece of physical memory.
+#[derive(Clone)]
 struct Piece {
     table: Table,
     bytes: u64,
@@ -43,7 +44,7 @@ struct Piece {
 }
 
 /// All pieces alive.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Memory {
     pieces: HashMap<u64, Piece>,
     next: u64,
@@ -93,6 +94,18 @@ impl Memory {
         piece.holders.insert(at, holder);
         if at <= piece.owner {
             piece.owner += 1;
+        }
+    }
+
+    /// Rows have new numbers.
+    pub(super) fn renumber(&mut self, numbers: &Numbers) {
+        for piece in self.pieces.values_mut() {
+            piece.row = piece.row.and_then(|row| numbers.of(row));
+            for holder in &mut piece.holders {
+                if let Holder::Handle { import, .. } = holder {
+                    *import = import.and_then(|row| numbers.of(row));
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod failure;
 mod fallback;
 mod gpus;
 mod kind;
+mod live;
 mod memory;
 mod merge;
 pub mod model;
@@ -29,6 +30,7 @@ mod witness;
 
 use std::collections::HashSet;
 
+pub use live::{Card, Past};
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
     Sample, Stranger,
@@ -40,7 +42,7 @@ use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Sourc
 use rows::{Event, Place, Row, Rows, sort, used};
 
 /// Builds a [`Book`] from records in the order of the trace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Ledger {
     book: Book,
     processes: processes::Processes,
@@ -56,6 +58,7 @@ pub struct Ledger {
     allocators: allocator::Allocators,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
+    past: Past,
 }
 
 impl Ledger {
@@ -295,7 +298,7 @@ impl Ledger {
         if let Some(text) = self.requests.notice() {
             self.notice(text);
         }
-        let Self { mut book, gpus, processes, nvml, requests, allocators, .. } = self;
+        let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
         let segments =
             rows.gpu.iter().map(|row| row.segment.map(|(device, address)| (device, address, row.capture))).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
@@ -304,8 +307,15 @@ impl Ledger {
         };
         (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
         let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
-        book.samples =
-            samples::compare(&mut book.allocations, &nvml, &processes, &self.unknown_frees, &requests, by_uuid);
+        book.samples = samples::compare(
+            &mut book.allocations,
+            &nvml,
+            &processes,
+            &self.unknown_frees,
+            &requests,
+            &past.before,
+            by_uuid,
+        );
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
         let segments = sort(&mut book.allocations, segments);
         let used = used(&book.allocations);
@@ -330,9 +340,9 @@ impl Ledger {
         let owned = all.map(|row| (row.place, row.allocation.process));
         let places: HashSet<(Place, usize)> = owned.chain(self.failures.places()).collect();
         let sampled = samples::gpus(&self.nvml, &self.processes, |uuid| self.gpus.by_uuid(uuid, None));
-        let refs =
-            places.into_iter().map(|(place, process)| self.gpus.resolve(place, process)).chain(sampled).collect();
-        self.gpus.arrange(refs);
+        let folded = self.past.before.keys().map(|(_, uuid)| self.gpus.by_uuid(uuid, None));
+        let refs = places.into_iter().map(|(place, process)| self.gpus.resolve(place, process));
+        self.gpus.arrange(refs.chain(sampled).chain(folded).collect());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::memory::{Holder, Memory};
-use super::rows::{Event, Place, RowId, Rows, Table};
+use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use crate::trace::record::Alloc;
 
 /// `NV01_ROOT`, `NV01_ROOT_NON_PRIV`, `NV01_ROOT_CLIENT`.
@@ -19,6 +19,7 @@ pub(super) const CLASS_MEMORY_LOCAL_USER: u32 = 0x40;
 type Key = (u32, u32);
 
 /// An object.
+#[derive(Clone)]
 struct Object {
     /// `None`: made before tracing began, known from its children only.
     class: Option<u32>,
@@ -32,6 +33,7 @@ struct Object {
 }
 
 /// A client: the root of a tree.
+#[derive(Clone)]
 struct Client {
     process: usize,
     /// Closing this file frees the client; 0 where it is not known.
@@ -39,7 +41,7 @@ struct Client {
 }
 
 /// Clients, objects, and what is behind exported files.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Objects {
     objects: HashMap<Key, Object>,
     clients: HashMap<u32, Client>,
@@ -239,6 +241,14 @@ impl Objects {
             self.memory.release(piece, &Holder::File { file, index }, event, rows);
         }
         self.free_clients(|client| client.file == file, event, rows);
+    }
+
+    /// Rows have new numbers.
+    pub(super) fn renumber(&mut self, numbers: &Numbers) {
+        for object in self.objects.values_mut() {
+            object.import = object.import.and_then(|row| numbers.of(row));
+        }
+        self.memory.renumber(numbers);
     }
 
     /// A process exited. Clients whose file is known go when that is closed, unless tracing ends before (`all`).

@@ -6,7 +6,7 @@ use super::ProcessInfo;
 use crate::trace::record::{Image, Process, Step};
 
 /// All processes of a trace; a reused pid gets a new entry.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Processes {
     pub(super) list: Vec<ProcessInfo>,
     newest: HashMap<u32, usize>,

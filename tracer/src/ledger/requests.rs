@@ -10,7 +10,7 @@ use crate::trace::record::{Op, Rm};
 pub(super) const SHORT: u64 = 10_000_000;
 
 /// What requests tell beside their effect.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Requests {
     /// By process: times during which long requests that change memory were in flight, merged, in order.
     in_flight: HashMap<usize, Vec<(u64, u64)>>,
@@ -49,6 +49,14 @@ impl Requests {
             start = start.min(last.0);
         }
         times.push((start, end));
+    }
+
+    /// Forgets requests that ended before `t`.
+    pub(super) fn fold(&mut self, t: u64) {
+        self.in_flight.retain(|_, times| {
+            times.retain(|&(_, end)| end >= t);
+            !times.is_empty()
+        });
     }
 
     /// True when a long request of `process` was in flight at any time from `from` to `to`.

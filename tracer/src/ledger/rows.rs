@@ -39,7 +39,7 @@ pub(super) enum Table {
     Imports,
 }
 
-/// A row's place; rows are never removed.
+/// A row's place, good until rows are folded ([`Rows::fold`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowId {
     pub(super) table: Table,
@@ -60,7 +60,7 @@ pub(super) struct Event<'a> {
 }
 
 /// The three tables.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Rows {
     pub(super) gpu: Vec<Row>,
     pub(super) host: Vec<Row>,
@@ -126,6 +126,25 @@ impl Rows {
         }
     }
 
+    /// Takes out what died before `t`, but for rows that tell of others what they are. `classify` gives the rows of GPU
+    /// memory, in order of birth, their kinds, and says which tell; the kinds of those born before `t` are settled by it.
+    pub(super) fn fold(&mut self, t: u64, classify: impl FnOnce(&mut [Row]) -> Vec<bool>) -> Numbers {
+        let gpu = number(&mut self.gpu, |rows| {
+            let mut classified = rows.to_vec();
+            let tells = classify(&mut classified);
+            for (row, known) in rows.iter_mut().zip(classified).filter(|(row, _)| row.allocation.born < t) {
+                (row.allocation.kind, row.allocation.evidence) = (known.allocation.kind, known.allocation.evidence);
+            }
+            rows.iter().zip(tells).map(|(row, tells)| tells || is_kept(row, t)).collect()
+        });
+        let kept = |rows: &mut [Row]| rows.iter().map(|row| is_kept(row, t)).collect();
+        let numbers = Numbers([gpu, number(&mut self.host, kept), number(&mut self.imports, kept)]);
+        for (_, ids) in self.open.values_mut() {
+            *ids = ids.iter().filter_map(|id| numbers.of(*id)).collect();
+        }
+        numbers
+    }
+
     /// A call that changed a limit returned: rows made since `start`, inside the outermost call of `outer`, are for that.
     pub(super) fn limited(&mut self, process: usize, tid: u32, outer: u64, start: u64, limit: u64) {
         let Some((open, ids)) = self.open.get(&(process, tid)) else { return };
@@ -149,6 +168,36 @@ impl Rows {
             *own = own.or(stack);
         }
     }
+}
+
+/// Where rows are after they were folded.
+pub(super) struct Numbers([Vec<Option<usize>>; 3]);
+
+impl Numbers {
+    /// The new place of a row; `None` for one that was taken out.
+    pub(super) fn of(&self, id: RowId) -> Option<RowId> {
+        let index = self.0[id.table as usize].get(id.index).copied().flatten()?;
+        Some(RowId { index, ..id })
+    }
+}
+
+fn is_kept(row: &Row, t: u64) -> bool {
+    row.allocation.died.is_none_or(|(died, _)| died >= t)
+}
+
+/// Puts rows in order of birth and keeps those that `which` says; gives the new number of each old one.
+fn number(rows: &mut Vec<Row>, which: impl FnOnce(&mut [Row]) -> Vec<bool>) -> Vec<Option<usize>> {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|&n| rows[n].allocation.born);
+    let mut sorted: Vec<Row> = order.iter().map(|&n| rows[n].clone()).collect();
+    let kept = which(&mut sorted);
+    let mut numbers = vec![None; rows.len()];
+    rows.clear();
+    for ((old, row), _) in order.into_iter().zip(sorted).zip(kept).filter(|(_, kept)| *kept) {
+        numbers[old] = Some(rows.len());
+        rows.push(row);
+    }
+    numbers
 }
 
 /// Puts rows in order of birth, and what `of` has for the first of them with them.

@@ -11,7 +11,7 @@ use crate::trace::record::Nvml;
 
 /// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds, and no longer
 /// request was in flight: an ioctl is recorded when it returns, after the driver has changed its books.
-const QUIET: u64 = SHORT;
+pub(super) const QUIET: u64 = SHORT;
 
 /// What a process, on a GPU, was seen to hold.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +25,19 @@ struct Reading {
 type Keyed<T> = BTreeMap<(usize, usize), T>;
 
 /// What NVML said of traced processes while they lived, and by its silence: 0 bytes where it lists none.
-fn readings(nvml: &[Nvml], processes: &Processes, gpu: impl Fn(&str) -> Option<usize>) -> Keyed<Vec<Reading>> {
+fn readings(
+    nvml: &[Nvml],
+    processes: &Processes,
+    folded: &Keyed<(u64, u64)>,
+    gpu: impl Fn(&str) -> Option<usize>,
+) -> Keyed<Vec<Reading>> {
     let mut readings = Keyed::<Vec<Reading>>::new();
     // Which processes to expect on a GPU: those with memory there at any time, by either account.
     let mut expected: HashMap<usize, Vec<usize>> = HashMap::new();
+    for &(process, gpu) in folded.keys() {
+        expected.entry(gpu).or_default().push(process);
+        readings.insert((process, gpu), Vec::new());
+    }
     for sample in nvml {
         let Some(gpu) = gpu(&sample.uuid) else { continue };
         for listed in &sample.processes {
@@ -62,6 +71,9 @@ fn readings(nvml: &[Nvml], processes: &Processes, gpu: impl Fn(&str) -> Option<u
 /// Frees of handles that were there before tracing began, by process: times in order.
 pub(super) type UnknownFrees = HashMap<usize, Vec<u64>>;
 
+/// Bytes from before tracing began, by process and UUID, and the time they are of, where older samples were folded.
+pub(super) type Before = BTreeMap<(usize, String), (u64, u64)>;
+
 /// Compares the ledger with NVML. Adds rows for memory from before tracing began to `allocations`.
 pub(super) fn compare(
     allocations: &mut Vec<Allocation>,
@@ -69,11 +81,14 @@ pub(super) fn compare(
     processes: &Processes,
     frees: &UnknownFrees,
     requests: &Requests,
+    past: &Before,
     gpu: impl Fn(&str) -> Option<usize>,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
     let mut timelines = timelines(allocations);
-    for (key, readings) in readings(nvml, processes, gpu) {
+    let folded = past.iter().filter_map(|((process, uuid), held)| Some(((*process, gpu(uuid)?), *held)));
+    let folded: Keyed<(u64, u64)> = folded.collect();
+    for (key, readings) in readings(nvml, processes, &folded, gpu) {
         let (process, gpu) = key;
         let timeline = timelines.remove(&key).unwrap_or_default();
         let frees = frees.get(&process).map_or(&[][..], Vec::as_slice);
@@ -85,7 +100,8 @@ pub(super) fn compare(
         };
         let readings: Vec<(Reading, bool)> = readings.into_iter().map(|r| (r, is_quiet(&r))).collect();
         let info = &processes.list[process];
-        let before = if info.attached { before(info, &readings, &timeline, frees) } else { Vec::new() };
+        let folded = folded.get(&key).copied();
+        let before = if info.attached { before(info, folded, &readings, &timeline, frees) } else { Vec::new() };
         for (Reading { t, bytes, .. }, quiet) in readings {
             let held = before.iter().rfind(|step| step.0 <= t).map_or(0, |step| step.1);
             let live = timeline.at(t).saturating_add(held);
@@ -107,9 +123,16 @@ fn timelines(allocations: &[Allocation]) -> Keyed<Timeline> {
 
 /// What an attached process held from before, as steps of time and bytes: the first quiet sample tells how much; it
 /// shrinks only by what NVML shows after frees of handles that the ledger does not know (a free names no size).
-fn before(info: &ProcessInfo, readings: &[(Reading, bool)], timeline: &Timeline, frees: &[u64]) -> Vec<(u64, u64)> {
-    let mut steps: Vec<(u64, u64)> = Vec::new();
-    let mut since = 0;
+/// `folded`: what was known at a time before all these readings.
+fn before(
+    info: &ProcessInfo,
+    folded: Option<(u64, u64)>,
+    readings: &[(Reading, bool)],
+    timeline: &Timeline,
+    frees: &[u64],
+) -> Vec<(u64, u64)> {
+    let mut steps: Vec<(u64, u64)> = folded.iter().map(|(held, _)| (info.born, *held)).collect();
+    let mut since = folded.map_or(0, |(_, t)| t);
     for (reading, _) in readings.iter().filter(|(_, quiet)| *quiet) {
         let rest = reading.bytes.saturating_sub(timeline.at(reading.t));
         match steps.last() {

@@ -7,7 +7,7 @@ use crate::probe::Effect;
 use crate::trace::record::Call;
 
 /// Captures that have begun, by process and thread.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Witness {
     capturing: HashMap<(usize, u32), u64>,
 }

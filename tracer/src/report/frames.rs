@@ -57,7 +57,7 @@ const PYTHON_PLUMBING: [&str; 7] = [
 ];
 
 /// The frames of a stack, outermost first. Empty for a stack or frames that the trace does not hold.
-pub(super) fn of_stack(book: &Book, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
+pub(crate) fn of_stack(book: &Book, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
     let numbers = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
     numbers.iter().filter_map(|number| book.frames.get(*number as usize))
 }
@@ -133,7 +133,7 @@ pub(super) fn place(frame: &Frame) -> String {
 
 /// `function (place)`.
 #[must_use]
-pub(super) fn describe(frame: &Frame) -> String {
+pub(crate) fn describe(frame: &Frame) -> String {
     let (function, place) = (function(frame), place(frame));
     if place.is_empty() { function.into_owned() } else { format!("{function} ({place})") }
 }
@@ -141,7 +141,7 @@ pub(super) fn describe(frame: &Frame) -> String {
 /// Up to `limit` innermost frames that say who asked, innermost first: without plumbing, unless there is nothing else.
 /// Of what Python code called, only as much that its own lines still come first.
 #[must_use]
-pub(super) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<String> {
+pub(crate) fn innermost_useful(book: &Book, stack: u32, limit: usize) -> Vec<String> {
     let innermost_first = || of_stack(book, stack).rev();
     let has_python = innermost_first().any(|frame| frame.kind == FrameKind::Python);
     let mut native = 0;

@@ -11,7 +11,7 @@ pub mod export;
 pub mod failures;
 pub mod flamegraph;
 pub mod folded;
-mod frames;
+pub(crate) mod frames;
 pub mod holdings;
 pub mod html;
 pub mod json;

@@ -117,3 +117,34 @@ fn a_traced_process_gets_no_such_row() {
     assert!(book.allocations.is_empty());
     assert_eq!(samples(&book), [(5, 0, true)]);
 }
+
+#[test]
+fn what_was_there_before_outlives_the_samples_that_told_of_it() {
+    let mut trace = attached();
+    trace.nvml(0, &[(1, 10 * MIB)]);
+    trace.wait();
+    trace.nvml(0, &[(1, 10 * MIB)]);
+    trace.wait();
+    let fold = |trace: &mut Trace| {
+        trace.wait();
+        trace.wait();
+        trace.ledger.fold(trace.t);
+        assert!(trace.ledger.nvml.is_empty());
+        held(&trace.ledger.clone().finish(), 1) / MIB
+    };
+    assert_eq!(fold(&mut trace), 10);
+    assert_eq!(fold(&mut trace), 10, "and once more, with no sample between");
+    // A handle that the ledger does not know; the sample that shows its size comes after the next fold.
+    trace.free(1, 77, 78);
+    assert_eq!(fold(&mut trace), 10);
+    trace.nvml(0, &[(1, 6 * MIB)]);
+    trace.wait();
+    assert_eq!(held(&trace.ledger.clone().finish(), 1), 6 * MIB);
+    assert_eq!(fold(&mut trace), 6);
+    // All of it goes, and with it the process from NVML's list.
+    trace.free(1, 77, 79);
+    trace.wait();
+    trace.nvml(0, &[]);
+    trace.wait();
+    assert_eq!(fold(&mut trace), 0);
+}

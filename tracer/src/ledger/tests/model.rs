@@ -186,6 +186,37 @@ proptest! {
     }
 
     #[test]
+    fn folding_changes_no_live_byte(steps in vec((step(), any::<bool>()), 1..60)) {
+        let (mut trace, mut model) = (Trace::new(), Model::default());
+        let (mut whole, mut other) = (Trace::new(), Model::default());
+        for client in 0..CLIENTS {
+            model.apply(&mut trace, &Step::Open { client });
+            other.apply(&mut whole, &Step::Open { client });
+        }
+        for (step, folds) in &steps {
+            model.apply(&mut trace, step);
+            other.apply(&mut whole, step);
+            if *folds {
+                trace.ledger.fold(trace.t);
+            }
+            let book = trace.ledger.clone().finish();
+            for client in 0..CLIENTS {
+                let live = book.live_at(book.end, |a| a.process == client as usize && a.died.is_none());
+                prop_assert_eq!(live, model.held(client), "process {}", client);
+            }
+        }
+        let (past, book, whole) = (trace.ledger.past().clone(), trace.book(), whole.book());
+        let peaks = book.peaks();
+        for ((process, gpu), peak) in whole.peaks() {
+            let gpu = &whole.gpus[gpu];
+            // One on which nothing is left is not in the book.
+            let number = book.gpus.iter().position(|known| known == gpu);
+            let late = number.and_then(|gpu| peaks.get(&(process, gpu))).map_or(0, |peak| peak.bytes);
+            prop_assert_eq!(late.max(past.peak(process, gpu)), peak.bytes, "process {}", process);
+        }
+    }
+
+    #[test]
     fn any_operations_are_survived(ops in vec((0u32..9, 0u32..4, 0u32..12, 0u32..4, 0u32..12, 0u64..3), 0..120)) {
         let mut trace = Trace::new();
         for (what, client, a, other, b, n) in ops {
@@ -203,6 +234,7 @@ proptest! {
                 5 => trace.rm(pid, 0, Op::Import { client, parent: b, object: a, file, index: b % 2 }),
                 6 => trace.close(pid, file),
                 7 => trace.exit(pid),
+                8 if n == 1 => trace.ledger.fold(trace.t - 3000),
                 _ => trace.nvml(n as usize % 2, &[(pid, u64::MAX - n)]),
             }
         }

@@ -1,0 +1,160 @@
+//! Traces of unmodified servers on real GPUs (H200, driver 580.159.04, SGLang 0.5.17, torch 2.11): what `nvidia-smi` said, what the
+//! servers printed, and what is known to be the cause of each difference.
+//!
+//! `NAME.vrt` is the trace, `NAME.txt` has `mark NAME t=NS pid=PID smi=MIB` lines: `nvidia-smi`'s figure of a process at a time.
+
+use std::path::PathBuf;
+
+use tracer::ledger::{Book, Kind};
+use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
+use tracer::report::diff::{Diff, Question, Run};
+use tracer::report::{At, Query, Summary};
+use tracer::trace::record::FrameKind;
+
+const MIB: u64 = 1 << 20;
+
+/// Servers that came up, with the ranks that `SGLang` gave them and the marks set.
+const SERVERS: [(&str, &[&str], usize); 9] = [
+    ("h200-sglang-tp1-base", &["TP0"], 2),
+    ("h200-sglang-tp1-fraction", &["TP0"], 2),
+    ("h200-sglang-tp1-graphs64", &["TP0"], 2),
+    ("h200-sglang-tp1-nographs", &["TP0"], 2),
+    ("h200-sglang-tp1-expandable", &["TP0"], 2),
+    ("h200-sglang-tp2-on", &["TP0", "TP1"], 4),
+    ("h200-sglang-tp2-off", &["TP0", "TP1"], 4),
+    ("h200-sglang-tp2-v1", &["TP0", "TP1"], 4),
+    ("h200-sglang-pp2", &["PP0", "PP1"], 4),
+];
+
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("traces").join(file)
+}
+
+fn book(name: &str) -> Book {
+    Book::read(&path(&format!("{name}.vrt"))).unwrap()
+}
+
+/// Time, process id and bytes of each mark.
+fn marks(name: &str) -> Vec<(u64, u32, u64)> {
+    let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
+    let field = |line: &str, name: &str| -> u64 {
+        let found = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line:?}"))
+    };
+    let mark = |line: &str| (field(line, "t"), field(line, "pid") as u32, field(line, "smi") * MIB);
+    text.lines().filter(|line| line.starts_with("mark ")).map(mark).collect()
+}
+
+/// At each mark, and in each quiet sample, the ledger holds what the driver said; nothing was lost.
+fn is_exact(name: &str, book: &Book, expected: usize) {
+    let marks = marks(name);
+    assert_eq!(marks.len(), expected, "{name}");
+    for (t, pid, bytes) in marks {
+        let live = book.live_at(t, |row| book.processes[row.process].pid == pid);
+        assert_eq!(live, bytes, "{name}: process {pid} holds {} MiB", live / MIB);
+    }
+    // A child that is gone before its writes are probed may have written a line: no bytes.
+    assert!(book.losses.keys().all(|why| why == "unfollowed"), "{name}: {:?}", book.losses);
+    let quiet: Vec<_> = book.samples.iter().filter(|sample| sample.quiet).collect();
+    assert!(quiet.len() > 30, "{name}: {} quiet samples", quiet.len());
+    for sample in quiet {
+        assert_eq!(sample.live, sample.nvml, "{name}: at {} of process {}", sample.t, sample.process);
+    }
+}
+
+#[test]
+fn servers_hold_what_nvidia_smi_says() {
+    for (name, ranks, marks) in SERVERS {
+        let book = book(name);
+        is_exact(name, &book, marks);
+        let summary = Summary::new(&book, &Query::suiting(&Axes::new(&book), At::End)).unwrap();
+        let with_memory =
+            summary.processes.iter().filter(|process| process.devices.iter().any(|d| d.bytes.live_bytes > 0));
+        let found: Vec<_> = with_memory.map(|process| process.rank.as_str()).collect();
+        assert_eq!(found, ranks, "{name}");
+        let (mut all, mut unknown) = (0, 0);
+        for cell in summary.processes.iter().flat_map(|process| &process.devices).flat_map(|device| &device.cells) {
+            all += cell.bytes.live_bytes;
+            unknown += if cell.labels.values().any(|label| label == UNATTRIBUTED) { cell.bytes.live_bytes } else { 0 };
+        }
+        assert!(all > 40 << 30 && unknown * 100 < all, "{name}: {unknown} of {all} bytes are {UNATTRIBUTED}");
+        // SGLang prints free memory at the edges of its phases: each figure is a reading that the trace has.
+        let printed = &summary.printed_memory;
+        assert!(printed.len() >= 4 * ranks.len(), "{name}: {} lines", printed.len());
+        for line in printed.iter().filter(|line| line.agrees == Some(false)) {
+            panic!("{name}: {} printed {} and read {:?}", line.mark, line.printed_centi_gib, line.read_bytes);
+        }
+    }
+}
+
+#[test]
+fn data_parallel_training_is_exact() {
+    let book = book("h200-torch-ddp");
+    is_exact("h200-torch-ddp", &book, 2);
+    let axes = Axes::new(&book);
+    let held = |process: usize| book.allocations.iter().any(|row| row.process == process);
+    let ranks: Vec<_> = (0..book.processes.len()).filter(|n| held(*n)).map(|n| axes.rank(n)).collect();
+    assert_eq!(ranks, ["rank 0", "rank 1"]);
+}
+
+/// NCCL's second communicator comes with the warm-up request: its buffers, made by NCCL's own threads, belong to the line of
+/// Python that asked for it. Whoever maps another's buffers pays nothing.
+#[test]
+fn a_late_communicator_is_told_by_who_made_it() {
+    for name in ["h200-sglang-tp2-on", "h200-sglang-tp2-off"] {
+        let book = book(name);
+        let axes = Axes::new(&book);
+        let ready = marks(name)[0].0;
+        let late: Vec<_> = book.communicators.iter().filter(|made| made.api == "ncclCommInitRankConfig").collect();
+        assert_eq!(late.len(), 2, "{name}");
+        for made in late {
+            let frames = book.stacks[made.stack.expect("a stack") as usize].iter().map(|n| &book.frames[*n as usize]);
+            let python: Vec<_> = frames.filter(|f| f.kind == FrameKind::Python).map(|f| f.function.as_str()).collect();
+            assert!(python.iter().any(|function| function.ends_with("all_gather_into_tensor")), "{python:?}");
+            let held = book.live_at(ready, |row| {
+                row.process == made.process
+                    && axes.label(Axis::Phase, axes.cell(Axis::Phase, row)) == "warmup.nccl"
+                    && axes.label(Axis::Owner, axes.cell(Axis::Owner, row)) == "nccl"
+            });
+            assert_eq!(held, 544 * MIB, "{name}");
+        }
+        assert!(!book.imports.is_empty(), "{name}: ranks map each other's buffers");
+        assert_eq!(book.live_at(ready, |row| row.kind == Kind::IpcImport), 0, "{name}");
+    }
+}
+
+/// Kind and summary of what is said first of two runs.
+fn verdict(base: &str, other: &str) -> (String, String) {
+    let books = [book(base), book(other)];
+    let axes = books.each_ref().map(Axes::new);
+    let run = |n: usize| Run { name: [base, other][n], axes: &axes[n] };
+    let verdict = Diff::new(&run(0), &run(1), &Question::default()).expect("a comparison").verdict;
+    (verdict.suspects[0].kind.to_owned(), verdict.summary)
+}
+
+#[test]
+fn known_causes_are_named_first() {
+    let base = "h200-sglang-tp1-base";
+    let cases = [
+        (
+            "h200-sglang-tp2-off",
+            "h200-sglang-tp2-on",
+            ["Custom all-reduce: +102.0 MiB a rank", "0 B for the buffers of other ranks"],
+        ),
+        (base, "h200-sglang-tp1-fraction", ["budget of the KV pool differs by +27.84 GiB", "the fraction (0.3 → 0.5)"]),
+        (base, "h200-sglang-tp1-graphs64", ["CUDA graphs: +26.0 MiB", "--cuda-graph-max-bs-decode 8 → 64"]),
+        (base, "h200-sglang-tp1-nographs", ["CUDA graphs: -444.0 MiB", "--disable-cuda-graph False → True"]),
+        (
+            base,
+            "h200-sglang-tp1-expandable",
+            ["PYTORCH_CUDA_ALLOC_CONF not set → expandable_segments:True", "cuMemCreate"],
+        ),
+        (base, "h200-sglang-tp1-toolow", ["KV pool cannot be sized", "138.81 GiB free after the weights"]),
+    ];
+    for (base, other, parts) in cases {
+        let (kind, summary) = verdict(base, other);
+        for part in parts {
+            assert!(summary.contains(part), "{base} → {other} ({kind}): {part:?} is not in {summary:?}");
+        }
+    }
+}
