@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 15] = [
+const PACKAGES: [(&str, &str); 16] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
