@@ -58,7 +58,10 @@ fn children_that_end_at_once() -> Result<()> {
     ensure!(status.success());
     let book = book(&file)?;
     exact(&book, &sim.settled()?, pid)?;
-    ensure!(book.losses.is_empty() && book.notices.is_empty(), "{:?} {:?}", book.losses, book.notices);
+    // Children gone before their writes could be probed are counted: a line of theirs may be missing, nothing else.
+    let (unfollowed, others): (Vec<_>, Vec<_>) = book.losses.iter().partition(|(why, _)| *why == "unfollowed");
+    ensure!(unfollowed.iter().all(|(_, count)| **count <= 200) && others.is_empty(), "{:?}", book.losses);
+    ensure!(book.notices.is_empty(), "{:?}", book.notices);
     let children: Vec<_> = book.processes.iter().filter(|p| p.parent == Some(pid)).collect();
     ensure!(children.len() == 200, "{} children", children.len());
     let mut codes: Vec<i32> = children.iter().filter_map(|p| p.exit_code).collect();
