@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 
@@ -78,15 +78,23 @@ impl Server {
     /// # Errors
     /// When something cannot be started.
     pub fn trace_in(&self, sim: Sim, name: &str) -> Result<Traced> {
+        let (file, output) = self.record(&sim, name)?;
+        let (log, truth) = (String::from_utf8_lossy(&output.stderr).into_owned(), sim.settled()?);
+        Ok(Traced { sim, file, truth, code: output.status.code(), log })
+    }
+
+    /// The trace and the tracer's output alone, where others still use the simulation.
+    ///
+    /// # Errors
+    /// When something cannot be started.
+    pub fn record(&self, sim: &Sim, name: &str) -> Result<(PathBuf, Output)> {
         let file = sim.scratch().join(name);
         let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
         command.args(["run", "--as-root", "-o"]).arg(&file).args(&self.options).arg("--");
         self.finish(&mut command)?;
         let output = command.output()?;
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(file.exists(), "no trace: {log}");
-        let truth = sim.settled()?;
-        Ok(Traced { sim, file, truth, code: output.status.code(), log })
+        ensure!(file.exists(), "no trace: {}", String::from_utf8_lossy(&output.stderr));
+        Ok((file, output))
     }
 
     /// Puts the interpreter, the server and its environment at the end of a command.

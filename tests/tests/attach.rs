@@ -126,6 +126,27 @@ fn a_server_that_starts_later_is_seen_from_its_first_call() -> Result<()> {
     Ok(())
 }
 
+/// A server's main process has the command line; its ranks name themselves, and run already.
+#[test]
+fn what_descends_from_a_match_is_traced() -> Result<()> {
+    let _company = in_company();
+    let (sim, file) = start()?;
+    let word = sim.scratch().display().to_string();
+    let mut command = sim.command("/bin/sh")?;
+    command.args(["-c", "\"$@\"; :", &word]).arg(sim.program("server")).arg("ready");
+    let mut server = Talk::server(command)?;
+    let pid = server.server_pid();
+    server.order("alloc 10")?;
+    let tracer = attach(&sim, &file, &["--match", &word])?;
+    server.order("alloc 20")?;
+    end(tracer, &mut server)?;
+    let book = book(&file)?;
+    ensure!(held_at_end(&book, pid) == CONTEXT + 30 * MIB, "{:?}", book.allocations);
+    // The tracer has the word on its command line too.
+    ensure!(book.processes.iter().all(|process| process.pid == pid), "{:?}", book.processes);
+    Ok(())
+}
+
 #[test]
 fn by_default_all_that_use_cuda_are_traced() -> Result<()> {
     let _alone = alone();

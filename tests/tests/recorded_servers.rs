@@ -131,6 +131,30 @@ fn verdict(base: &str, other: &str) -> (String, String) {
     (verdict.suspects[0].kind.to_owned(), verdict.summary)
 }
 
+/// The sum of a comparison is the change of `nvidia-smi`'s figures (read last after the requests; nothing came after).
+#[test]
+fn differences_are_those_of_nvidia_smi() {
+    let base = "h200-sglang-tp1-base";
+    for (base, other) in [
+        ("h200-sglang-tp2-off", "h200-sglang-tp2-on"),
+        ("h200-sglang-tp2-v1", "h200-sglang-tp2-on"),
+        (base, "h200-sglang-tp1-expandable"),
+        (base, "h200-sglang-tp1-fraction"),
+        (base, "h200-sglang-tp1-nographs"),
+    ] {
+        let smi = |name: &str| -> i64 {
+            let marks = marks(name);
+            let last = marks.last().map(|mark| mark.0);
+            marks.iter().filter(|mark| Some(mark.0) == last).map(|mark| mark.2.cast_signed()).sum()
+        };
+        let books = [book(base), book(other)];
+        let axes = books.each_ref().map(Axes::new);
+        let run = |n: usize| Run { name: [base, other][n], axes: &axes[n] };
+        let diff = Diff::new(&run(0), &run(1), &Question::default()).expect("a comparison");
+        assert_eq!(diff.bytes.delta_bytes, smi(other) - smi(base), "{base} → {other}");
+    }
+}
+
 #[test]
 fn known_causes_are_named_first() {
     let base = "h200-sglang-tp1-base";

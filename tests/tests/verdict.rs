@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::vramtrace;
-use live_tests::sim::{Config, target_directory};
+use live_tests::live::{Talk, vramtrace};
+use live_tests::sim::{Config, Sim, target_directory};
 use live_tests::sim_server::{Server, Traced};
 use serde_json::Value;
 
@@ -128,5 +128,23 @@ fn communicator_at_the_first_request() -> Result<()> {
     let early = trace(&Server::new("--tp-size 2 --mem-fraction-static 0.7 --sim-lazy-nccl off"), 2, SMALL)?;
     let (kind, summary) = compare(&early.file, usual()?)?;
     ensure!(kind == "late_communicator", "{kind}: {summary}");
+    Ok(())
+}
+
+/// Somebody else's process sits on GPU 0: the ledger does not have it, NVML does.
+#[test]
+fn foreign_process() -> Result<()> {
+    let usual = usual()?;
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let sim = Sim::start(Config { gpus: 2, gpu_bytes: SMALL, ..Config::default() })?;
+    let mut command = sim.command("server")?;
+    command.arg("ready");
+    let mut foreign = Talk::server(command)?;
+    foreign.order("alloc 2048")?;
+    let pid = foreign.server_pid();
+    let (crowded, _) = Server::new("--tp-size 2 --mem-fraction-static 0.7").record(&sim, "server.vrt")?;
+    let (kind, summary) = compare(usual, &crowded)?;
+    ensure!(kind == "foreign_process", "{kind}: {summary}");
+    ensure!(summary.contains(&pid.to_string()), "{pid} is not in {summary:?}");
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Which processes `attach` and `top` trace.
 
+use std::path::PathBuf;
+
 use anyhow::{bail, ensure};
 use regex::Regex;
 use tracer::attach::{find, image};
@@ -13,7 +15,7 @@ pub(super) struct Which {
     #[arg(long, value_name = "PID", conflicts_with = "pattern", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) pid: Option<u32>,
 
-    /// Trace processes whose command line or title matches, running now or started later [default: all that use CUDA]
+    /// Trace processes whose command line or title matches, and their descendants, running now or started later [default: all that use CUDA]
     #[arg(long = "match", value_name = "REGEX")]
     pub(super) pattern: Option<Regex>,
 }
@@ -57,11 +59,20 @@ impl Which {
         Ok(())
     }
 
-    /// True for processes whose command line matches; never for ourselves.
+    /// True for processes whose command line or an ancestor's matches: a server's ranks name themselves. Never for this
+    /// program, whose command line has the pattern too.
     fn matcher(&self) -> Matcher {
-        let (own, pattern) = (std::process::id(), self.pattern.clone());
+        let (own, pattern) = (executable(std::process::id()), self.pattern.clone());
         Box::new(move |pid| {
-            pid != own && pattern.as_ref().is_none_or(|p| image::title(pid).is_some_and(|title| p.is_match(&title)))
+            let fits = |pattern: &Regex, pid| image::title(pid).is_some_and(|title| pattern.is_match(&title));
+            let is_tracer = |pid| own.is_some() && executable(pid) == own;
+            let is_named = |pattern| find::ancestors(pid).into_iter().any(|pid| fits(pattern, pid) && !is_tracer(pid));
+            !is_tracer(pid) && pattern.as_ref().is_none_or(is_named)
         })
     }
+}
+
+/// The file that a process runs.
+fn executable(pid: u32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/exe")).ok()
 }

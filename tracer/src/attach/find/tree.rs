@@ -30,6 +30,20 @@ pub fn descendants(root: u32) -> Vec<u32> {
     tree
 }
 
+/// A process and those it comes from, itself first.
+#[must_use]
+pub fn ancestors(pid: u32) -> Vec<u32> {
+    let mut line = vec![pid];
+    while let Some(parent) = line.last().and_then(|&pid| parent(pid)).filter(|parent| *parent != 0) {
+        // Numbers may be used again while we look.
+        if line.contains(&parent) {
+            break;
+        }
+        line.push(parent);
+    }
+    line
+}
+
 /// Parent of a process: field 4 of `/proc/PID/stat`, behind a name that may hold anything.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -56,5 +70,12 @@ mod tests {
         assert_eq!(tree[0], std::process::id());
         assert!(tree.contains(&child.id()));
         assert!(!tree.contains(&1));
+    }
+
+    #[test]
+    fn ancestors_reach_the_first_process() {
+        let line = ancestors(std::process::id());
+        assert_eq!((line[0], line.last()), (std::process::id(), Some(&1)));
+        assert_eq!(ancestors(u32::MAX), [u32::MAX]);
     }
 }

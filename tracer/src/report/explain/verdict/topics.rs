@@ -36,7 +36,12 @@ const TOPICS: [Topic; 14] = [
     Topic {
         kind: "custom_allreduce",
         name: "Custom all-reduce",
-        settings: &["disable_custom_all_reduce", "SGLANG_FORCE_CUSTOM_AR*", "SGLANG_CUSTOM_ALLREDUCE*"],
+        settings: &[
+            "disable_custom_all_reduce",
+            "SGLANG_FORCE_CUSTOM_AR*",
+            "SGLANG_CUSTOM_ALLREDUCE*",
+            "SGLANG_OPT_USE_CUSTOM_ALL_REDUCE*",
+        ],
         holds: |held| {
             held.root() == "custom_allreduce"
                 || held.owner == "custom_allreduce"
@@ -61,6 +66,8 @@ const TOPICS: [Topic; 14] = [
         settings: &[
             "cuda_graph*",
             "disable_cuda_graph*",
+            // Prefill graphs are captured up to this many tokens (SGLang since 0.5.14).
+            "chunked_prefill_size",
             "enable_torch_compile",
             "compilation_config",
             "enforce_eager",
@@ -99,7 +106,7 @@ const TOPICS: [Topic; 14] = [
     Topic {
         kind: "attention_backend",
         name: "Attention backends and kernel warm-up",
-        settings: &["*attention_backend", "SGLANG_FLASHINFER_WORKSPACE_SIZE", "chunked_prefill_size"],
+        settings: &["*attention_backend", "SGLANG_FLASHINFER_WORKSPACE_SIZE"],
         holds: |held| matches!(held.root(), "attention_backend" | "kernel_warmup"),
     },
     Topic {
