@@ -95,12 +95,21 @@ fn the_moment_moves_by_keys_and_the_view_by_drag() {
     assert_eq!(page.eval("vramtrace.view.to - vramtrace.view.from").as_f64().unwrap(), whole / 2.0);
     page.browser.press("0").unwrap();
     assert_eq!(page.eval("vramtrace.view.to - vramtrace.view.from").as_f64().unwrap(), whole);
-    let at = page.eval("(() => { const h = document.querySelector('.hit'); h.scrollIntoView({block: 'center', behavior: 'instant'}); const b = h.getBoundingClientRect(); return [b.x + b.width * .25, b.x + b.width * .75, b.y + b.height / 2] })()");
-    for (kind, x) in [("mouseMoved", 0), ("mousePressed", 0), ("mouseMoved", 1), ("mouseReleased", 1)] {
-        let event = json!({"type": kind, "x": at[x], "y": at[2], "button": "left", "buttons": 1, "clickCount": 1});
-        page.browser.call("Input.dispatchMouseEvent", &event).unwrap();
+    // The browser draws when it comes to it: a drag that begins before the last change is drawn finds no track below it.
+    let mut part = 1.0;
+    for _ in 0..5 {
+        page.eval("new Promise(done => setTimeout(done, 300))");
+        let at = page.eval("(() => { const h = document.querySelector('.hit'); h.scrollIntoView({block: 'center', behavior: 'instant'}); const b = h.getBoundingClientRect(); return [b.x + b.width * .25, b.x + b.width * .75, b.y + b.height / 2] })()");
+        for (kind, x) in [("mouseMoved", 0), ("mousePressed", 0), ("mouseMoved", 1), ("mouseReleased", 1)] {
+            let event = json!({"type": kind, "x": at[x], "y": at[2], "button": "left", "buttons": 1, "clickCount": 1});
+            page.browser.call("Input.dispatchMouseEvent", &event).unwrap();
+        }
+        page.eval("new Promise(done => setTimeout(done, 300))");
+        part = page.eval("vramtrace.view.to - vramtrace.view.from").as_f64().unwrap() / whole;
+        if part < 1.0 {
+            break;
+        }
     }
-    let part = page.eval("vramtrace.view.to - vramtrace.view.from").as_f64().unwrap() / whole;
     assert!((0.49..0.51).contains(&part), "half of it is in view: {part}");
     page.is_quiet();
 }
