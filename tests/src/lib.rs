@@ -5,6 +5,7 @@ pub mod driver;
 pub mod live;
 pub mod pythons;
 pub mod rawlog;
+pub mod recorded;
 pub mod servers;
 pub mod shims;
 pub mod sim;

@@ -1,6 +1,7 @@
 //! Traced processes as the live tests drive them: a server that answers line by line, a tracer in front of it or beside it,
 //! and what must be left of the tracer when it is gone.
 
+mod between;
 mod books;
 mod footprint;
 
@@ -17,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+pub use between::attached_between;
 pub use books::{book, exact, held_at_end, history};
 pub use footprint::{Footprint, code_is_untouched, goes_on, state};
 

@@ -4,12 +4,11 @@
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::vramtrace;
+use live_tests::live::{attached_between, vramtrace};
 use live_tests::pythons::{self, Python};
 use live_tests::sim::{Config, Sim};
 use serde::Deserialize;
@@ -225,26 +224,9 @@ fn an_attached_process() -> Result<()> {
     let file = sim.scratch().join("attached.vrt");
     let python = newest()?;
     let mut target = sim.command(python.program.to_str().context("an odd path")?)?;
-    target.arg(program("processes.py")).arg("attached").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut target = target.spawn()?;
-    let mut output = BufReader::new(target.stdout.take().context("no output")?);
-    let mut line = String::new();
-    output.read_line(&mut line)?;
-    ensure!(line == "ready\n", "{line}");
-    let mut command = tracer(&sim)?;
-    command.args(["attach", "--pid", &target.id().to_string(), "-o"]).arg(&file);
-    let mut tracer = command.stderr(Stdio::piped()).spawn()?;
-    let mut errors = BufReader::new(tracer.stderr.take().context("no output")?);
-    let (mut line, mut all) = (String::new(), String::new());
-    while !line.contains("tracing 1 processes") {
-        line.clear();
-        ensure!(errors.read_line(&mut line)? > 0, "the tracer ended: {all}");
-        all.push_str(&line);
-    }
-    writeln!(target.stdin.take().context("no input")?, "go")?;
-    let mut said = String::new();
-    output.read_to_string(&mut said)?;
-    ensure!(target.wait()?.success() && tracer.wait()?.success(), "{all}");
+    target.arg(program("processes.py")).arg("attached");
+    let (first, said) = attached_between(&sim, target, &file)?;
+    ensure!(first == "ready\n", "{first}");
     let run = read(&file, &said)?;
     ensure!(run.said.len() == 1, "{said}");
     for (said, seen) in run.pairs()? {

@@ -4,8 +4,7 @@
 //! reading was taken, the ledger must hold exactly that many bytes; where PyTorch's own figures stand beside it, so must the
 //! books of its caching allocator.
 
-use std::path::PathBuf;
-
+use live_tests::recorded::{field, path, samples_agree};
 use tracer::ledger::{Book, Kind, Timeline};
 use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
 use tracer::trace::record::FrameKind;
@@ -20,21 +19,14 @@ struct Step {
     torch: Option<[u64; 3]>,
 }
 
-fn path(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("traces").join(file)
-}
-
 fn steps(output: &str) -> Vec<Step> {
-    let maybe = |line: &str, name: &str| -> Option<u64> {
-        line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?.parse().ok()
-    };
-    let field = |line: &str, name: &str| maybe(line, name).unwrap_or_else(|| panic!("{name} in {line:?}"));
+    let required = |line: &str, name: &str| field(line, name).unwrap_or_else(|| panic!("{name} in {line:?}"));
     output
         .lines()
         .filter_map(|line| {
             let name = line.strip_prefix("step ")?.split(' ').next()?.to_owned();
-            let torch = || Some([maybe(line, "allocated")?, maybe(line, "reserved")?, maybe(line, "blocks")?]);
-            Some(Step { name, t: field(line, "t"), smi: field(line, "smi"), torch: torch() })
+            let torch = || Some([field(line, "allocated")?, field(line, "reserved")?, field(line, "blocks")?]);
+            Some(Step { name, t: required(line, "t"), smi: required(line, "smi"), torch: torch() })
         })
         .collect()
 }
@@ -98,11 +90,7 @@ fn agrees(book: &Book, steps: &[Step], quiet_samples: usize) {
         assert_eq!(live, smi * MIB, "{name}: the ledger holds {} MiB", live / MIB);
     }
     assert_eq!(book.losses.get("ring_full"), None);
-    let quiet: Vec<_> = book.samples.iter().filter(|s| s.quiet).collect();
-    assert!(quiet.len() >= quiet_samples, "{} quiet samples", quiet.len());
-    for sample in quiet {
-        assert_eq!(sample.live, sample.nvml, "at {} of process {}", sample.t, sample.process);
-    }
+    samples_agree("recorded", book, quiet_samples);
 }
 
 /// PyTorch on an H200, through every route to GPU memory.

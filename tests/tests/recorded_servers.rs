@@ -3,8 +3,7 @@
 //!
 //! `NAME.vrt` is the trace, `NAME.txt` has `mark NAME t=NS pid=PID smi=MIB` lines: `nvidia-smi`'s figure of a process at a time.
 
-use std::path::PathBuf;
-
+use live_tests::recorded::{field, path, samples_agree};
 use tracer::ledger::{Book, Kind};
 use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
 use tracer::report::diff::{Diff, Question, Run};
@@ -26,10 +25,6 @@ const SERVERS: [(&str, &[&str], usize); 9] = [
     ("h200-sglang-pp2", &["PP0", "PP1"], 4),
 ];
 
-fn path(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("traces").join(file)
-}
-
 fn book(name: &str) -> Book {
     Book::read(&path(&format!("{name}.vrt"))).unwrap()
 }
@@ -37,10 +32,7 @@ fn book(name: &str) -> Book {
 /// Time, process id and bytes of each mark.
 fn marks(name: &str) -> Vec<(u64, u32, u64)> {
     let text = std::fs::read_to_string(path(&format!("{name}.txt"))).unwrap();
-    let field = |line: &str, name: &str| -> u64 {
-        let found = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line:?}"))
-    };
+    let field = |line: &str, name: &str| field(line, name).unwrap_or_else(|| panic!("{name} in {line:?}"));
     let mark = |line: &str| (field(line, "t"), field(line, "pid") as u32, field(line, "smi") * MIB);
     text.lines().filter(|line| line.starts_with("mark ")).map(mark).collect()
 }
@@ -55,11 +47,7 @@ fn is_exact(name: &str, book: &Book, expected: usize) {
     }
     // A child that is gone before its writes are probed may have written a line: no bytes.
     assert!(book.losses.keys().all(|why| why == "unfollowed"), "{name}: {:?}", book.losses);
-    let quiet: Vec<_> = book.samples.iter().filter(|sample| sample.quiet).collect();
-    assert!(quiet.len() > 30, "{name}: {} quiet samples", quiet.len());
-    for sample in quiet {
-        assert_eq!(sample.live, sample.nvml, "{name}: at {} of process {}", sample.t, sample.process);
-    }
+    samples_agree(name, book, 31);
 }
 
 #[test]

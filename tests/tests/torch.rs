@@ -3,12 +3,11 @@
 //!
 //! These load BPF programs and need root. `VRAMTRACE` names the binary to test (default: the one built beside).
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::vramtrace;
+use live_tests::live::{attached_between, vramtrace};
 use live_tests::pythons;
 use live_tests::sim::{Config, Sim};
 use serde::Deserialize;
@@ -191,25 +190,8 @@ fn what_an_allocator_held_before_attaching() -> Result<()> {
     let sim = Sim::start(Config::default())?;
     let file = sim.scratch().join("attached.vrt");
     let mut target = sim.command(python()?.to_str().context("an odd path")?)?;
-    target.arg(program()).arg("attached").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut target = target.spawn()?;
-    let mut output = BufReader::new(target.stdout.take().context("no output")?);
-    let mut held = String::new();
-    output.read_line(&mut held)?;
-    let mut command = tracer(&sim)?;
-    command.args(["attach", "--pid", &target.id().to_string(), "-o"]).arg(&file);
-    let mut tracer = command.stderr(Stdio::piped()).spawn()?;
-    let mut errors = BufReader::new(tracer.stderr.take().context("no output")?);
-    let (mut line, mut all) = (String::new(), String::new());
-    while !line.contains("tracing 1 processes") {
-        line.clear();
-        ensure!(errors.read_line(&mut line)? > 0, "the tracer ended: {all}");
-        all.push_str(&line);
-    }
-    writeln!(target.stdin.take().context("no input")?, "go")?;
-    let mut said = String::new();
-    output.read_to_string(&mut said)?;
-    ensure!(target.wait()?.success() && tracer.wait()?.success(), "{all}");
+    target.arg(program()).arg("attached");
+    let (held, said) = attached_between(&sim, target, &file)?;
     let (held, marks) = (marks(&held)?, marks(&said)?);
     let book = Book::read(&file)?;
     let (_, device) = device(&book, 0)?;
