@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use tracer::lifecycle::{Axes, Axis};
 use tracer::report::diff::{Diff, Question, Run, When, json, text};
 
+use super::open;
+use super::output::{self, Format};
 use super::reading::{Reading, distinct, names};
-use super::{open, output};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -46,12 +46,6 @@ pub(super) struct Args {
 
     #[command(flatten)]
     reading: Reading,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// Prints the comparison.

@@ -6,8 +6,18 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use tracer::report::export::Sink;
 use tracer::report::text::Style;
+
+/// How a report or a comparison is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
 
 /// Writes `content` to standard output.
 pub(super) fn to_stdout(content: &[u8]) -> anyhow::Result<()> {

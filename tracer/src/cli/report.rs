@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::ValueEnum;
 use tracer::ledger::Book;
 use tracer::lifecycle::{Axes, Axis, Rules};
 use tracer::report::text;
 use tracer::report::{At, Query, Summary, json};
 
+use super::open;
+use super::output::{self, Format};
 use super::reading::{Reading, distinct};
-use super::{open, output};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -49,12 +49,6 @@ pub(super) struct Args {
 
     #[command(flatten)]
     reading: Reading,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// Prints the report of each file, one after the other; of traces of one server on several hosts, one report.

@@ -180,7 +180,7 @@ pub(super) fn is_plumbing(frame: &Frame) -> bool {
 }
 
 /// Last part of a path.
-fn file_name(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -84,8 +84,7 @@ pub(in crate::report) fn frame_key(frame: &Frame) -> String {
     match (&frame.file, frame.kind) {
         (Some(file), FrameKind::Python) => format!("{function} ({})", source(file)),
         (_, FrameKind::Native) if !frame.function.is_empty() => {
-            let module = frame.module.rsplit('/').next().unwrap_or_default();
-            format!("{function} ({})", library(module))
+            format!("{function} ({})", library(frames::file_name(&frame.module)))
         }
         _ => frames::function(frame).into_owned(),
     }
@@ -112,7 +111,7 @@ fn source(file: &str) -> Cow<'_, str> {
         // What follows `/lib/python3.` begins with the minor version.
         Some(below) if file.contains("-packages/") => below.into(),
         Some(below) => below.split_once('/').map_or(below, |(_, below)| below).into(),
-        None => library(file.rsplit('/').next().unwrap_or(file)),
+        None => library(frames::file_name(file)),
     }
 }
 

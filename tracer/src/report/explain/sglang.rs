@@ -6,6 +6,7 @@ use super::lines::{Pool, Said};
 use super::readings::{Asked, Function, between, first_line};
 use crate::lifecycle::{Version, logs};
 use crate::report::bytes::human;
+use crate::report::frames::file_name;
 use crate::report::summary::since_start;
 
 const FORMULA: &str = "rest_bytes = available_bytes - pre_load_bytes * (1 - mem_fraction_static)";
@@ -191,10 +192,6 @@ fn of_centi_gib(hundredths: u64) -> u64 {
 /// A line up to its first figure.
 fn mark<'a>(said: &Said<'a>) -> &'a str {
     said.message.split(['.', ',', '=', ':']).next().unwrap_or_default()
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Range of versions by all that tells.

@@ -9,6 +9,7 @@ use crate::report::diff::Run;
 use crate::report::diff::model::Source;
 use crate::report::diff::pair::holding;
 use crate::report::diff::stack_key::library;
+use crate::report::frames::file_name;
 use crate::trace::record::{self, Library};
 
 /// Characters kept of a build id: enough to tell builds apart.
@@ -68,7 +69,7 @@ fn server_arguments(book: &Book) -> BTreeMap<String, String> {
 fn libraries(libraries: &[Library]) -> BTreeMap<String, String> {
     let mut builds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for found in libraries {
-        let name = found.path.rsplit('/').next().unwrap_or_default();
+        let name = file_name(&found.path);
         builds.entry(library(name).into_owned()).or_default().insert(build(name, found));
     }
     let joined = |(name, builds): (String, BTreeSet<String>)| {
