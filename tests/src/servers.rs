@@ -1,9 +1,8 @@
 //! Real `SGLang` servers recorded on H200s before there was a trace format, as traces.
 //!
-//! `tests/traces/raw/NAME.gz` are the requests and calls ([`rawlog`]), `NAME.log.gz` the lines of the server's log that a
-//! trace would keep, each with its time on the same clock.
+//! `tests/traces/raw/NAME.gz` are the requests and calls ([`rawlog`]), `NAME.log.gz` all that the server wrote, each line
+//! with its time on the same clock. Which of the lines a trace keeps is decided when they are read, by the rules of today.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use tracer::ledger::{Book, Ledger};
@@ -37,27 +36,9 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/raw")
 }
 
-/// Lines of the server's log: the fixture's, which must be those of the full log where that is at hand.
+/// Lines that the server wrote, each behind its time on the clock of the requests.
 fn log(name: &str) -> String {
-    let path = fixtures().join(format!("{name}.log.gz"));
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let full = std::env::var_os("VRAMTRACE_RAW_LOGS").map_or(beside, PathBuf::from).join(format!("{name}.log.gz"));
-    if full.exists() {
-        let text = rawlog::gunzip(&full).expect("the full log");
-        let kept = rawlog::server_lines(&text).expect("a log");
-        let kept: String = kept.into_iter().map(|(t, line)| format!("{t} {line}\n")).collect();
-        if std::env::var_os("VRAMTRACE_BLESS").is_some() {
-            let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-            gz.write_all(kept.as_bytes()).expect("compress");
-            std::fs::write(&path, gz.finish().expect("compress")).expect("write the fixture");
-        }
-        assert_eq!(
-            rawlog::gunzip(&path).expect("the fixture"),
-            kept,
-            "{name}: the fixture is not what is kept of the log"
-        );
-    }
-    rawlog::gunzip(&path).expect("the fixture")
+    rawlog::gunzip(&fixtures().join(format!("{name}.log.gz"))).expect("the server's log")
 }
 
 /// Who wrote a line.

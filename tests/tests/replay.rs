@@ -1,9 +1,8 @@
 //! Real runs on H200s, replayed through the ioctl decoder and the ledger: nvidia-smi's figures must come out exactly.
 //!
 //! `tests/traces/raw/*.gz` are the recorded logs, cut down by [`rawlog::reduce`] to the lines that bear on memory (with
-//! the times at which the server's log said what). Where the full logs are at hand (`../shared/traces` beside the
-//! checkout, or `VRAMTRACE_RAW_LOGS`), they are replayed too, and the fixtures must be what the reducer makes of them;
-//! `VRAMTRACE_BLESS=1` writes them anew.
+//! the times at which the server's log said what). Where `VRAMTRACE_RAW_LOGS` names a directory with the full logs, they are
+//! replayed too, and the fixtures must be what the reducer makes of them; `VRAMTRACE_BLESS=1` writes them anew.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -19,11 +18,9 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/raw")
 }
 
-/// Where the full logs are, if they are.
+/// Where the full logs are, if somebody has them.
 fn full_logs() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
-    let dir = std::env::var_os("VRAMTRACE_RAW_LOGS").map_or(beside, PathBuf::from);
-    dir.is_dir().then_some(dir)
+    std::env::var_os("VRAMTRACE_RAW_LOGS").map(PathBuf::from)
 }
 
 /// The full log and the marks of its server's.
