@@ -17,6 +17,7 @@ use tracer_ebpf::{
 
 use crate::{
     maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, tracked},
+    read::{below, forget},
     stack,
 };
 
@@ -94,8 +95,11 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
         lose(Loss::UnknownReturn);
         return None;
     };
-    let depth = pop(thread, regs.rsp, probe)?;
-    let call = &mut thread.calls[depth & (DEPTH - 1)];
+    let depth = forget(pop(thread, regs.rsp, probe)) as usize;
+    if depth >= DEPTH {
+        return None;
+    }
+    let call = &mut thread.calls[below(depth as u64, DEPTH as u64) as usize];
     let failed = regs.rax as u32 != 0;
     read_values(call, spec, AT_RETURN);
     let mut flags = call.flags;
@@ -103,14 +107,15 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
         flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true });
     }
     if failed || spec.flags & SPEC_QUIET == 0 {
-        send(tgid, tid, thread, depth, regs, flags);
+        send(thread, depth, regs, flags);
     }
     Some(())
 }
 
-/// Takes the frame this return belongs to off the thread's stack; gives its index.
-#[inline(always)]
-fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
+/// Takes the frame this return belongs to off the thread's stack; gives its index, [`DEPTH`] for none. A function of its own,
+/// so that the verifier forgets how many frames it took off.
+#[inline(never)]
+fn pop(thread: &mut Thread, sp: u64, probe: u32) -> u64 {
     // At a return the stack pointer is just above the return address that was at the entry's.
     let entry_sp = sp.wrapping_sub(8);
     for _ in 0..DEPTH {
@@ -124,12 +129,12 @@ fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
         }
         thread.depth = depth as u32 - 1;
         if top.sp == entry_sp && top.frame.probe == probe {
-            return Some(depth - 1);
+            return depth as u64 - 1;
         }
         lose(Loss::MissedReturn);
     }
     lose(Loss::UnknownReturn);
-    None
+    DEPTH as u64
 }
 
 /// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours, and its
@@ -192,15 +197,19 @@ fn read_values(call: &mut Active, spec: &Spec, when: u8) {
     }
 }
 
-#[inline(always)]
-fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) {
+/// Sends a call that has returned. A function of its own: see [`stack`].
+#[inline(never)]
+fn send(thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) -> u32 {
+    let (tgid, tid) = ids();
     let Some(mut entry) = EVENTS.reserve::<Call>(0) else {
         lose(Loss::RingFull);
-        return;
+        return 0;
     };
-    let call = &thread.calls[depth & (DEPTH - 1)];
+    // Where the compiler does not see it, lest it leave the masks out.
+    let index = |depth: usize| below(depth as u64, DEPTH as u64) as usize;
+    let call = &thread.calls[index(depth)];
     let parent = if depth > 0 {
-        thread.calls[(depth - 1) & (DEPTH - 1)].frame
+        thread.calls[index(depth - 1)].frame
     } else {
         Frame { probe: 0, library: 0, enter_ns: 0 }
     };
@@ -218,6 +227,7 @@ fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flag
         unreadable: call.unreadable,
     });
     entry.submit(0);
+    1
 }
 
 /// This thread's entry, made on first use.

@@ -33,17 +33,18 @@ const PAGES: usize = STACK_BYTES / PAGE as usize;
 pub fn send(tgid: u32, tid: u32, registers: Registers) -> u32 {
     // Python first: behind the other's branches the verifier would go through it once for each.
     let python = python::send(tgid, tid);
-    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && copied(tgid, tid, registers);
+    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && copied(tgid, tid, &registers) != 0;
     python | if native { FLAG_STACK } else { 0 }
 }
 
-/// Sends the native part. The whole sample is reserved at once: a per-CPU buffer is not safe here, since these programs
-/// can be preempted.
-#[inline(always)]
-fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
+/// Sends the native part; gives 1, or 0 when it cannot be had. The whole sample is reserved at once: a per-CPU buffer is not
+/// safe here, since these programs can be preempted. A function of its own: what it has on the stack must not lie below
+/// the walk of Python frames, for before Linux 6.13 all frames of a program share 512 bytes.
+#[inline(never)]
+fn copied(tgid: u32, tid: u32, registers: &Registers) -> u32 {
     let Some(mut entry) = EVENTS.reserve::<Sample>(0) else {
         lose(Loss::UnreadableStack);
-        return false;
+        return 0;
     };
     let sample = entry.as_mut_ptr();
     let mut patched = [Patched { sp: 0, address: 0 }; DEPTH];
@@ -63,7 +64,7 @@ fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
         if len == 0 {
             entry.discard(0);
             lose(Loss::UnreadableStack);
-            return false;
+            return 0;
         }
         (&raw mut (*sample).stack).write(Stack {
             header: header(KIND_STACK, if registers.returned { FLAG_RETURNED } else { 0 }, tgid, tid),
@@ -76,7 +77,7 @@ fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
         });
     }
     entry.submit(0);
-    true
+    1
 }
 
 /// Copies page by page, so that the stack's end does not fail the whole read. Gives the bytes copied.
