@@ -7,6 +7,7 @@ mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod kernels;
 mod readers;
 mod real_libs;
 mod setup;
@@ -39,6 +40,8 @@ enum Xtask {
     Bench(bench::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Run the live tests in virtual machines of old and new kernels; the table goes to target/kernels/
+    Kernels(kernels::Args),
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
     Dist,
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
+        Xtask::Kernels(args) => kernels::main(&args),
         Xtask::Demo => demo::main(),
         Xtask::Dist => dist::main(),
     };

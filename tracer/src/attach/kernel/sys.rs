@@ -82,6 +82,17 @@ pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpos
     })
 }
 
+/// Loads a program that does nothing (`r0 = 0; exit`), to ask what may be done with one.
+pub(super) fn trivial(purpose: Purpose<'_>) -> io::Result<OwnedFd> {
+    // `BPF_ALU64 | BPF_MOV | BPF_K` and `BPF_JMP | BPF_EXIT`; register 0 and immediate 0 are all zeroes.
+    let instructions = [0xb7, 0x95].map(|code| {
+        // SAFETY: a structure of plain integers.
+        let nothing: bpf_insn = unsafe { mem::zeroed() };
+        bpf_insn { code, ..nothing }
+    });
+    load(&instructions, &CString::default(), purpose)
+}
+
 /// The same program, with reads of user memory that wait for pages. Both helpers take and give the same.
 fn with_waiting_reads(instructions: &[bpf_insn]) -> Vec<bpf_insn> {
     let mut instructions = instructions.to_vec();
