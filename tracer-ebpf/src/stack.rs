@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_RETURNED, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
 
 use crate::{
-    maps::{EVENTS, THREADS, config, header, lose},
+    maps::{EVENTS, THREADS, config, header, lose, no_room_for_stacks},
     python,
 };
 
@@ -41,8 +41,12 @@ pub fn send(tgid: u32, tid: u32, registers: Registers) -> u32 {
 /// can be preempted.
 #[inline(always)]
 fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return false;
+    }
     let Some(mut entry) = EVENTS.reserve::<Sample>(0) else {
-        lose(Loss::UnreadableStack);
+        lose(Loss::RingFullStack);
         return false;
     };
     let sample = entry.as_mut_ptr();

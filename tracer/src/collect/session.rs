@@ -76,6 +76,8 @@ pub struct Session {
     guard: Rc<Guard>,
     /// After `kernel`, so that it is dropped after it.
     _stand_down: StandDown,
+    /// All that the kernel sent has been looked at since the last tick.
+    caught_up: bool,
     /// Last time an object that owns memory came or went.
     changed: Option<u64>,
     /// Files that carry objects between processes, open as far as is known.
@@ -130,6 +132,7 @@ impl Session {
             matcher,
             _stand_down: StandDown(Rc::clone(&guard)),
             guard,
+            caught_up: false,
             changed: None,
             transfers: HashSet::new(),
             count: 0,

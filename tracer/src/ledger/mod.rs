@@ -91,15 +91,13 @@ impl Ledger {
             Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
-                for listed in &nvml.processes {
-                    if let Some(process) = self.processes.at(listed.pid, nvml.begin) {
-                        self.gpus.seen(process, &nvml.uuid);
-                    }
-                }
+                let traced = nvml.processes.iter().filter_map(|p| self.processes.at(p.pid, nvml.begin));
+                traced.for_each(|process| self.gpus.seen(process, &nvml.uuid));
                 self.nvml.push(nvml);
             }
             Record::Loss(loss) => {
                 self.seen(loss.t);
+                self.requests.lost(&loss, self.book.header.ledger);
                 self.lost(loss.why, loss.count);
             }
             Record::Notice(notice) => {

@@ -21,7 +21,10 @@ impl Session {
     pub fn drain(&mut self) -> Result<bool, Error> {
         for _ in 0..BATCH {
             // The item borrows the ring: copy what outlives it.
-            let Some(item) = self.events.next() else { return Ok(false) };
+            let Some(item) = self.events.next() else {
+                self.caught_up = true;
+                return Ok(false);
+            };
             let bytes = item.to_vec();
             drop(item);
             match Event::read(&bytes) {
@@ -44,10 +47,11 @@ impl Session {
                 let pid = fork.other;
                 // First: it may write at once.
                 self.follow_child(fork.header.tgid, pid)?;
-                self.processes.fork(fork.header.tgid, pid);
-                self.stacks.fork(fork.header.tgid, pid);
-                let step = Step::Forked { parent: fork.header.tgid };
-                self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
+                let (t, parent) = (fork.header.time_ns, fork.header.tgid);
+                let ended = self.processes.fork(parent, pid, t);
+                self.write(ended)?;
+                self.stacks.fork(parent, pid);
+                self.writer.record(&Record::Process(Process { t, pid, step: Step::Forked { parent } }))?;
             }
             Event::Exec(exec) => self.exec(&exec)?,
             Event::Exit(exit) => self.exit(&exit)?,
