@@ -186,8 +186,10 @@ int main(int argc, char **argv) {
             say("busy", pthread_create(&thread, NULL, busy, NULL));
         else if (!strcmp(word, "child"))
             below = child(&below_pid, 0); /* it answers */
-        else if (!strcmp(word, "twin") && !(below = child(&below_pid, number)))
-            say("twin", -1); /* else it answers */
+        else if (!strcmp(word, "twin")) {
+            if (!(below = child(&below_pid, number))) /* else it answers */
+                say("twin", -1);
+        }
         else if (!strcmp(word, "bury") && below)
             say("bury", fclose(below) || waitpid(below_pid, NULL, 0) < 0), below = NULL;
         else if (!strcmp(word, "below") && below)

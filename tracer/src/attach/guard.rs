@@ -66,7 +66,9 @@ impl Guard {
         forked?;
         drop(outbox);
         let mut member = [0; 4];
-        File::from(reports).read_exact(&mut member)?;
+        File::from(reports)
+            .read_exact(&mut member)
+            .map_err(|_| io::Error::other("the guard (a process of ours) ended as it began"))?;
         Ok(Self { member: Pid::from_raw(i32::from_ne_bytes(member)), orders: orders.into() })
     }
 

@@ -187,7 +187,7 @@ impl Processes {
         let mut lost = Vec::new();
         for (&pid, known) in &mut self.known {
             // The first time its exit may only not have been read yet.
-            let is_missing = matches!(fs::exists(format!("/proc/{pid}")), Ok(false)) || known.is_replaced(pid);
+            let is_missing = find::has_ended(pid) || known.is_replaced(pid);
             if std::mem::replace(&mut known.missing, is_missing) && is_missing {
                 lost.push(pid);
             }

@@ -31,7 +31,7 @@ pub use cache::ld_so_cache;
 pub use command::near_command;
 pub use process::{mapped_by, running};
 pub use runtime::{Part, Runtime, runtime_of};
-pub use tree::{ancestors, descendants, process_of, processes, started};
+pub use tree::{ancestors, descendants, has_ended, process_of, processes, started};
 
 /// A library to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -51,6 +51,13 @@ pub fn started(pid: u32) -> Option<u64> {
     field(pid, 22)
 }
 
+/// True for a process that is gone, or a zombie of which no thread is left: its parent has yet to wait for it.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    let is_zombie = || field::<char>(pid, 3) == Some('Z') && field::<u32>(pid, 20).is_some_and(|threads| threads <= 1);
+    matches!(fs::exists(format!("/proc/{pid}")), Ok(false)) || is_zombie()
+}
+
 fn parent(pid: u32) -> Option<u32> {
     field(pid, 4)
 }
@@ -87,8 +94,14 @@ mod tests {
     fn a_child_starts_after_its_parent() {
         let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
         let (own, later) = (started(std::process::id()).unwrap(), started(child.id()).unwrap());
+        assert!(!has_ended(child.id()));
         child.kill().unwrap();
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(started(child.id()).is_some(), "a zombie");
         child.wait().unwrap();
+        assert!(has_ended(child.id()));
         assert!(own > 0 && own <= later, "{own} {later}");
         assert_eq!((started(child.id()), started(u32::MAX)), (None, None));
     }
