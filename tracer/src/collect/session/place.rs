@@ -1,5 +1,7 @@
 //! Which processes are traced, and their probes.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
+
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -92,6 +94,14 @@ impl Session {
         // Whatever went wrong, the process must go on.
         self.resume(&library.object.header);
         result
+    }
+
+    /// A traced process mapped an object.
+    pub(super) fn object(&mut self, object: &wire::Object, path: &[u8]) -> Result<(), Error> {
+        let pid = object.header.tgid;
+        self.stacks.object(pid, object, path);
+        // A libc that is known holds nobody, and may be another than that of the process that started this one.
+        if find::is_libc(Path::new(OsStr::from_bytes(path))) { self.follow(pid) } else { Ok(()) }
     }
 
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
