@@ -25,6 +25,13 @@ int churn(int total) {
     return failed;
 }
 
+int hold(int total) {
+    int failed = 0;
+    for (int i = 0; i < total; i++)
+        failed += !!cudaMalloc(&(void *){NULL}, 2 * MIB);
+    return failed;
+}
+
 static pthread_barrier_t gate;
 
 static void *member_of_crowd(void *number) {

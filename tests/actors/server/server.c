@@ -170,6 +170,8 @@ int main(int argc, char **argv) {
             say("storm", storm(number));
         else if (!strcmp(word, "churn"))
             say("churn", churn(number));
+        else if (!strcmp(word, "hold"))
+            say("hold", hold(number));
         else if (!strcmp(word, "crowd"))
             say("crowd", crowd(number));
         else if (!strcmp(word, "family"))

@@ -8,6 +8,8 @@
 
 /* Allocates and frees `total` times. */
 int churn(int total);
+/* Allocates `total` times, and keeps it all. */
+int hold(int total);
 /* As many threads, all of which allocate at once, and free at once when each has. */
 int crowd(int total);
 /* As many processes, started at once: each executes this program and allocates and frees the same. */

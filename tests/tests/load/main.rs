@@ -4,6 +4,7 @@
 mod crowds;
 mod disks;
 mod identity;
+mod long;
 mod ring;
 
 use std::path::{Path, PathBuf};

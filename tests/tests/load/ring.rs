@@ -88,7 +88,8 @@ fn lost_driver_requests_are_shown() -> Result<()> {
     run.order("alloc 30")?;
     run.order("alloc 50")?;
     run.signal(Signal::SIGCONT)?;
-    // Each look at NVML is once a second. The first may fall into the time in which events were lost.
+    // What is told of after that had room.
+    wait_until("the count of what was lost", || Ok(book(&file)?.losses.contains_key("ring_full")))?;
     let samples = |bytes: u64| -> Result<bool> {
         Ok(book(&file)?.samples.iter().filter(|sample| sample.nvml == bytes && sample.quiet).count() > 0)
     };
