@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// Once a second: titles, closed files, losses, an NVML sample.
+    /// Once a second: titles, closed files, losses, the guard, an NVML sample.
     ///
     /// # Errors
     /// The trace cannot be written.
@@ -58,6 +58,7 @@ impl Session {
         for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
             self.writer.record(&record)?;
         }
+        self.guard.renew(self.kernel.held().map());
         if let Some(nvml) = &mut self.nvml
             && !self.processes.is_empty()
         {
