@@ -1,7 +1,7 @@
 //! Kills at every point. A few of each here; `cargo xtask faults --rounds N` runs many and prints the table.
 
 use anyhow::{Context, Result, ensure};
-use live_tests::faults::{Victim, VICTIMS, loop_over};
+use live_tests::faults::{VICTIMS, Victim, loop_over};
 
 /// Rounds of each kind unless `VRAMTRACE_FAULT_ROUNDS` says how many.
 const ROUNDS: u64 = 2;

@@ -16,7 +16,10 @@ use tracer_ebpf::{
 };
 
 use crate::{
-    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, no_room_for_labels, tracked},
+    maps::{
+        Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, no_room_for_labels,
+        tracked,
+    },
     stack,
 };
 

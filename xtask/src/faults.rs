@@ -40,7 +40,9 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let status = child.wait()?;
     test::give_back_target()?;
     rows.sort_unstable();
-    println!("\n| killed | rounds | before there was anything to trace | while tracing | as the tracer ended | too late |");
+    println!(
+        "\n| killed | rounds | before there was anything to trace | while tracing | as the tracer ended | too late |"
+    );
     println!("| --- | --- | --- | --- | --- | --- |");
     rows.iter().for_each(|row| println!("{row}"));
     ensure!(status.success(), "something did not hold: the error above tells the round");

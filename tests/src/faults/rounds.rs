@@ -262,7 +262,10 @@ fn at_a_time(victim: Victim, point: f64) -> Result<When> {
         if !status.success() {
             // As it began: nothing was traced, which one line says, and nothing was run.
             let errors = fs::read_to_string(stage.sim.scratch().join("errors"))?;
-            ensure!(errors.lines().count() == 1 && errors.contains("the guard") && !stage.all_or_nothing()?, "{errors}");
+            ensure!(
+                errors.lines().count() == 1 && errors.contains("the guard") && !stage.all_or_nothing()?,
+                "{errors}"
+            );
             return Ok(When::Before);
         }
         ensure!(stage.all_or_nothing()?, "it did nothing");

@@ -66,7 +66,8 @@ fn a_pid_used_again_while_events_are_lost() -> Result<()> {
     child(&mut run, pid, 40)?;
     run.signal(Signal::SIGCONT)?;
     // Found by looking at /proc twice once all is read.
-    let ends = |book: &Book| book.processes.iter().filter(|p| i64::from(p.pid) == i64::from(pid) && p.died.is_some()).count();
+    let ends =
+        |book: &Book| book.processes.iter().filter(|p| i64::from(p.pid) == i64::from(pid) && p.died.is_some()).count();
     wait_until("the end of the first one", || Ok(ends(&book(&file)?) == 2))?;
     run.say("below alloc 8")?;
     ensure!(run.answer("alloc")? == 0);

@@ -10,7 +10,7 @@ mod ring;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::{run_command, state, vramtrace, wait_until, Talk};
+use live_tests::live::{Talk, run_command, state, vramtrace, wait_until};
 use live_tests::sim::{Config, Sim};
 use nix::sys::signal::Signal;
 

@@ -70,7 +70,10 @@ fn what_is_lost_is_counted_to_the_last_event() -> Result<()> {
     run.signal(Signal::SIGCONT)?;
     run.finish()?;
     let losses = book(&file)?.losses;
-    ensure!(["ring_full", "ring_full_call", "ring_full_stack"].iter().all(|why| losses.contains_key(*why)), "{losses:?}");
+    ensure!(
+        ["ring_full", "ring_full_call", "ring_full_stack"].iter().all(|why| losses.contains_key(*why)),
+        "{losses:?}"
+    );
     let all = all_events(&file)?;
     ensure!(all == few + (CHURNS - 1) * each, "{all}, not {}: {losses:?}", few + (CHURNS - 1) * each);
     Ok(())

@@ -108,7 +108,7 @@ impl Session {
 
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
         // Before what it tells now: the process that had its number has ended, and the record of that was lost.
-        let ended = self.processes.replaced(pid, library.header.time_ns);
+        let ended = self.processes.replaced(pid, library.object.header.time_ns);
         self.write(ended)?;
         if !self.processes.contains(pid) {
             match &self.matcher {

@@ -36,7 +36,12 @@ impl Loss {
     pub fn is_event(&self) -> bool {
         matches!(
             self.why.as_str(),
-            "ring_full" | "ring_full_process" | "unread" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation"
+            "ring_full"
+                | "ring_full_process"
+                | "unread"
+                | "unreadable_ioctl"
+                | "undecoded_ioctl"
+                | "unsized_allocation"
         )
     }
 }
