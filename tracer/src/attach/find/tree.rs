@@ -62,7 +62,7 @@ fn parent(pid: u32) -> Option<u32> {
     field(pid, 4)
 }
 
-/// A field of `/proc/PID/stat`, counted from 1 as in proc_pid_stat(5). The second is a name that may hold anything.
+/// A field of `/proc/PID/stat`, counted from 1 as in `proc_pid_stat(5)`. The second is a name that may hold anything.
 fn field<T: FromStr>(pid: u32, number: usize) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()

@@ -126,7 +126,7 @@ impl Session {
     /// Takes out what is left without looking at it; gives how much that was.
     fn discard(&mut self) -> u64 {
         let mut count = 0;
-        while self.events.next().is_some() {
+        while self.events.as_mut().is_some_and(|events| events.next().is_some()) {
             count += 1;
         }
         count

@@ -1,5 +1,6 @@
 //! Kernel events to trace records.
 
+use aya::maps::{MapData, RingBuf};
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -19,15 +20,20 @@ impl Session {
     /// # Errors
     /// The trace cannot be written.
     pub fn drain(&mut self) -> Result<bool, Error> {
+        // Taken out meanwhile: records are read where they lie in the ring, which a copy of each stack would cost.
+        let Some(mut events) = self.events.take() else { return Ok(false) };
+        let more = self.drain_from(&mut events);
+        self.events = Some(events);
+        more
+    }
+
+    fn drain_from(&mut self, events: &mut RingBuf<MapData>) -> Result<bool, Error> {
         for _ in 0..BATCH {
-            // The item borrows the ring: copy what outlives it.
-            let Some(item) = self.events.next() else {
+            let Some(item) = events.next() else {
                 self.caught_up = true;
                 return Ok(false);
             };
-            let bytes = item.to_vec();
-            drop(item);
-            match Event::read(&bytes) {
+            match Event::read(&item) {
                 Some(event) => self.handle(event)?,
                 None => self.malformed += 1,
             }

@@ -12,6 +12,7 @@ mod log;
 mod nvml;
 mod process;
 mod rm;
+mod rm_read;
 mod stack;
 
 use serde::{Deserialize, Serialize};
