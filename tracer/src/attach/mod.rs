@@ -2,7 +2,7 @@
 
 pub mod check;
 pub mod elf;
-mod files;
+pub(crate) mod files;
 pub mod find;
 pub mod follow;
 pub mod guard;

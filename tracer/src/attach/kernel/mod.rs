@@ -25,6 +25,7 @@ use aya::{
 };
 use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKey, LOSSES, NameKey, Python, Spec};
 
+pub(super) use self::held::resume;
 pub use self::{
     btf::Btf,
     error::Error,
