@@ -14,7 +14,9 @@ const MEMORY_NEEDED: u64 = 512 << 20;
 pub(super) fn host(host: &Host, typed: &Typed) -> Vec<Line> {
     let mut lines = vec![Line::new("kernel", Status::Ok, "Linux", known_by(host))];
     lines.extend(FEATURES.iter().map(|needed| feature(host, needed, typed)));
-    lines.extend([types(host), lockdown(host), namespace(host), memory(host)]);
+    lines.extend([types(host), lockdown(host), namespace(host)]);
+    lines.extend(calls(host));
+    lines.push(memory(host));
     lines.extend(Capability::ALL.into_iter().map(|needed| capability(host, needed, typed)));
     lines.push(settings(host));
     lines.extend(driver(host));
@@ -93,6 +95,10 @@ fn feature(host: &Host, needed: &Needed, typed: &Typed) -> Line {
 
 fn types(host: &Host) -> Line {
     const WHAT: &str = "types (BTF)";
+    if !host.sysfs {
+        let told = "/sys is not there: where kernel structures hold process and file cannot be known";
+        return Line::new("kernel", Status::Missing, WHAT, told).fix("mount -t sysfs sys /sys");
+    }
     if !host.has_btf("vmlinux") {
         let told = "the kernel does not describe its types: where its structures hold process and file cannot be known";
         return Line::new("kernel", Status::Missing, WHAT, told).fix("a kernel with CONFIG_DEBUG_INFO_BTF");
@@ -126,7 +132,19 @@ fn namespace(host: &Host) -> Line {
     }
     let told = "a container's: the kernel reports the host's process ids, which mean nothing in here";
     Line::new("kernel", Status::Missing, WHAT, told)
-        .fix("run vramtrace on the host, or start the container with --pid=host")
+        .fix("run vramtrace on the host, or start the container with --pid=host (Kubernetes: hostPID: true)")
+}
+
+/// A line where a filter refuses system calls. perf's is of no use where probes go in by links.
+fn calls(host: &Host) -> Option<Line> {
+    let needless = |name: &str| name == "perf_event_open" && host.features.has(Feature::UprobeMulti);
+    let refused: Vec<_> = host.refused_calls.iter().copied().filter(|name| !needless(name)).collect();
+    (!refused.is_empty()).then(|| {
+        let told = format!("a filter (seccomp), as container engines set it, refuses {}", refused.join(", "));
+        let fix = "start the container with --security-opt seccomp=unconfined (Kubernetes: securityContext: \
+                   {seccompProfile: {type: Unconfined}})";
+        Line::new("kernel", Status::Missing, "system calls", told).fix(fix)
+    })
 }
 
 fn memory(host: &Host) -> Line {
@@ -170,8 +188,15 @@ pub(super) fn how_to_get(host: &Host, lacking: &[Capability], typed: &Typed) -> 
     if host.rights.uid != 0 && !host.rights.no_new_privileges {
         return typed.with_sudo();
     }
-    let flags: Vec<_> = lacking.iter().map(|capability| format!("--cap-add={}", capability.short())).collect();
-    format!("start the container (or service) with {}", flags.join(" "))
+    let mut flags: Vec<_> = lacking.iter().map(|capability| format!("--cap-add={}", capability.short())).collect();
+    let names: Vec<_> = lacking.iter().map(|capability| capability.short()).collect();
+    let mut kubernetes = format!("securityContext: {{capabilities: {{add: [{}]}}}}", names.join(", "));
+    // Whoever starts it anew wants to do so once.
+    if !host.initial_pid_namespace {
+        flags.push("--pid=host".to_owned());
+        kubernetes += ", hostPID: true";
+    }
+    format!("start the container (or service) with {} (Kubernetes: {kubernetes})", flags.join(" "))
 }
 
 fn settings(host: &Host) -> Line {
