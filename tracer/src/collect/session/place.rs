@@ -87,10 +87,10 @@ impl Session {
 
     /// A process loaded a library nobody looked at yet. It is held until its probes are in.
     pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
-        let pid = library.header.tgid;
+        let pid = library.object.header.tgid;
         let result = self.look_at(pid, library);
         // Whatever went wrong, the process must go on.
-        self.resume(&library.header);
+        self.resume(&library.object.header);
         result
     }
 
@@ -105,11 +105,11 @@ impl Session {
         }
         self.place(pid)?;
         self.stacks.refresh(pid);
-        if library.drivers != 0 {
+        if library.object.drivers != 0 {
             self.look_for_python(pid)?;
         }
-        if library.key.hash > wire::UNKNOWABLE {
-            self.kernel.know_library(library.key)?;
+        if library.object.key.hash > wire::UNKNOWABLE {
+            self.kernel.know_library(library.object.key)?;
         }
         Ok(())
     }
