@@ -32,6 +32,11 @@ const KINDS: [&[&str]; 3] = [
     &["--user", "--map-root-user", "--mount", "--pid", "--fork", "--ipc", "--uts"],
 ];
 
+/// `NAME=VALUE …`, for env(1) in the container: the tracer's own environment is the host's.
+fn words(environment: &[(&str, OsString)]) -> Vec<String> {
+    environment.iter().map(|(name, value)| format!("{name}={}", value.to_string_lossy())).collect()
+}
+
 /// Processes of the driver's truth that made memory, as the host numbers them.
 fn outer_pid(sim: &Sim) -> Result<u32> {
     let mut pids = Vec::new();
@@ -48,24 +53,20 @@ fn containers_that_are_started_traced() -> Result<()> {
     for kind in KINDS {
         let (sim, environment, file) = start()?;
         let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
-        command.envs(environment).args(["run", "--as-root", "-o"]).arg(&file).args(["--", "unshare"]).args(kind);
-        command.arg("chroot").arg(sim.scratch()).arg("/server");
+        command.args(["run", "--as-root", "-o"]).arg(&file).args(["--", "unshare"]).args(kind);
+        command.arg("env").args(words(&environment)).arg("chroot").arg(sim.scratch()).arg("/server");
         let mut run = Talk::server(command).with_context(|| format!("{kind:?}"))?;
         run.order("alloc 10")?;
-        run.say("child")?;
-        run.answer("ready")?;
-        run.say("below alloc 20")?;
-        run.answer("alloc")?;
+        run.order("alloc 20")?;
+        run.order("free")?;
         // The number it has in there.
         ensure!(run.server_pid() == 1, "{kind:?}: {}", run.server_pid());
         run.close();
         ensure!(run.wait()?.success(), "{kind:?}: {}", run.errors());
         let (truth, book) = (sim.settled()?, book(&file)?);
         let pids = truth.processes();
-        ensure!(pids.len() == 2 && pids.iter().all(|pid| *pid > 2), "{kind:?}: {pids:?}");
-        for pid in pids {
-            exact(&book, &truth, pid).with_context(|| format!("{kind:?}"))?;
-        }
+        ensure!(pids.len() == 1 && pids[0] > 2, "{kind:?}: {pids:?}");
+        exact(&book, &truth, pids[0]).with_context(|| format!("{kind:?}"))?;
         let late: Vec<_> = book.libraries.iter().filter(|library| library.late).collect();
         ensure!(late.is_empty() && book.notices.is_empty(), "{kind:?}: {late:?} {:?}", book.notices);
         // NVML's figures are by the host's numbers too.
@@ -117,19 +118,16 @@ fn a_container_on_an_overlay() -> Result<()> {
          mount --bind {scratch}/dev /mnt/merged/dev; exec chroot /mnt/merged /server"
     );
     let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
-    command.envs(environment).args(["run", "--as-root", "-o"]).arg(&file);
-    command.args(["--", "unshare", "--mount", "sh", "-e", "-c", &script]);
+    command.args(["run", "--as-root", "-o"]).arg(&file).args(["--", "env"]).args(words(&environment));
+    command.args(["unshare", "--mount", "sh", "-e", "-c", &script]);
     let mut run = Talk::server(command)?;
     run.order("alloc 10")?;
     let (status, _, errors) = run.finish()?;
     ensure!(status.success(), "{errors}");
     let (truth, book) = (sim.settled()?, book(&file)?);
     exact(&book, &truth, truth.processes()[0])?;
-    ensure!(
-        book.libraries.iter().any(|library| library.path == "/lib/libcuda.so.1" && !library.late),
-        "{:?}",
-        book.libraries
-    );
+    let of_overlay = |path: &str| path.ends_with("/merged/lib/libcuda.so.1");
+    ensure!(book.libraries.iter().any(|library| of_overlay(&library.path) && !library.late), "{:?}", book.libraries);
     Ok(())
 }
 
@@ -162,7 +160,7 @@ fn a_library_exchanged_behind_the_tracers_back() -> Result<()> {
         let made = book.allocations.iter().filter(|row| row.kind == Kind::CudaMalloc).map(|row| row.bytes);
         ensure!(made.collect::<Vec<_>>() == [20 * MIB], "{way}: {:?} {:?}", book.allocations, book.notices);
         ensure!(
-            book.libraries.iter().any(|library| library.path == "/lib/libcuda.so.1"),
+            book.libraries.iter().any(|library| library.path.ends_with("/lib/libcuda.so.1")),
             "{way}: {:?}",
             book.libraries
         );

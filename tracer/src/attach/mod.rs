@@ -1,5 +1,6 @@
 //! Finding libraries and symbols, following processes, placing probes; and what the host allows of it.
 
+pub mod arch;
 pub mod check;
 pub mod elf;
 pub(crate) mod files;

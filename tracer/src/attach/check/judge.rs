@@ -1,10 +1,15 @@
 //! Judging the host: what each fact means for tracing.
 
 use super::{Line, Status, Typed};
-use crate::attach::host::{
-    Capability, Host, Lockdown,
-    driver::{Driver, KNOWN_BRANCHES},
-    kernel::Feature,
+use std::path::PathBuf;
+
+use crate::attach::{
+    arch,
+    host::{
+        Capability, Host, Lockdown,
+        driver::{Driver, KNOWN_BRANCHES},
+        kernel::Feature,
+    },
 };
 
 /// Memory that maps and the tracer's own tables may take, bytes.
@@ -13,6 +18,7 @@ const MEMORY_NEEDED: u64 = 512 << 20;
 /// All findings about the host.
 pub(super) fn host(host: &Host, typed: &Typed) -> Vec<Line> {
     let mut lines = vec![Line::new("kernel", Status::Ok, "Linux", known_by(host))];
+    lines.extend(processor(arch::object_here()));
     lines.extend(FEATURES.iter().map(|needed| feature(host, needed, typed)));
     lines.extend([types(host), lockdown(host), namespace(host)]);
     lines.extend(calls(host));
@@ -21,6 +27,19 @@ pub(super) fn host(host: &Host, typed: &Typed) -> Vec<Line> {
     lines.push(settings(host));
     lines.extend(driver(host));
     lines
+}
+
+/// A line for a processor that tracing was not tried on.
+fn processor(object: Result<Option<PathBuf>, arch::Refusal>) -> Option<Line> {
+    const WHAT: &str = "processor";
+    match object {
+        Ok(None) => None,
+        Ok(Some(path)) => {
+            let told = format!("untested; the object is {}", path.display());
+            Some(Line::new("kernel", Status::Degraded, WHAT, told).fix("tell how it went, in an issue"))
+        }
+        Err(refusal) => Some(Line::new("kernel", Status::Missing, WHAT, refusal.to_string()).fix("see there")),
+    }
 }
 
 fn known_by(host: &Host) -> String {

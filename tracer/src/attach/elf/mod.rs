@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 
-use super::files::open_regular;
+use super::{arch, files::open_regular};
 
 pub use sections::{Section, Segment};
 pub use symbols::{Definition, Refusal};
@@ -40,7 +40,7 @@ pub enum Error {
         source: io::Error,
     },
     /// It is no ELF file, or one for another machine.
-    #[error("{} is {what}, not a 64-bit x86-64 ELF library or program", path.display())]
+    #[error("{} is {what}, not a 64-bit {} ELF library or program", path.display(), arch::here().name)]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -85,7 +85,7 @@ impl ElfFile {
     /// Opens a file and reads its headers.
     ///
     /// # Errors
-    /// When it cannot be read, is not ELF for 64-bit x86, or is damaged.
+    /// When it cannot be read, is not ELF for this processor, or is damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let file = open_regular(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
         Self::of(path, file)
@@ -148,9 +148,10 @@ impl ElfFile {
             _ => return Err(foreign("no ELF file")),
         }
         let header: FileHeader64<LE> = self.records(0, 1, "it ends within its header")?[0];
+        let own = arch::here().machine;
         match (header.e_machine.get(LE), header.e_type.get(LE)) {
-            (elf::EM_X86_64, elf::ET_DYN | elf::ET_EXEC) => Ok(header),
-            (elf::EM_X86_64, kind) => Err(foreign(&format!("an ELF file of type {kind}"))),
+            (machine, elf::ET_DYN | elf::ET_EXEC) if machine == own => Ok(header),
+            (machine, kind) if machine == own => Err(foreign(&format!("an ELF file of type {kind}"))),
             (machine, _) => Err(foreign(&format!("an ELF file for machine {machine}"))),
         }
     }

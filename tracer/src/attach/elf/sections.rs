@@ -32,6 +32,8 @@ pub struct Segment {
     pub file: Range<u64>,
     /// Its address, in the file's own terms.
     pub address: u64,
+    /// It holds code.
+    pub executable: bool,
 }
 
 impl ElfFile {
@@ -68,9 +70,17 @@ impl ElfFile {
             .map(|segment| {
                 let start = segment.p_offset.get(LE);
                 let end = start.saturating_add(segment.p_filesz.get(LE));
-                Segment { file: start..end, address: segment.p_vaddr.get(LE) }
+                let executable = segment.p_flags.get(LE) & elf::PF_X != 0;
+                Segment { file: start..end, address: segment.p_vaddr.get(LE), executable }
             })
             .collect()
+    }
+
+    /// Address of its dynamic section, in its own terms, as its loader finds it.
+    #[must_use]
+    pub fn dynamic_segment(&self) -> Option<u64> {
+        let dynamic = self.segments.iter().find(|segment| segment.p_type.get(LE) == elf::PT_DYNAMIC);
+        dynamic.map(|segment| segment.p_vaddr.get(LE))
     }
 
     /// The open file.
