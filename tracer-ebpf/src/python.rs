@@ -23,6 +23,7 @@ use crate::{
     code::{describe, identity, parts},
     maps::{EVENTS, config, header, ids, kernel_word, lose, no_room_for_stacks},
     read::{negative, nonzero, word},
+    regs,
 };
 
 /// Thread states looked at when the slot is not known.
@@ -124,7 +125,7 @@ fn search(python: &Python, pointer: u64) -> u64 {
 #[uprobe]
 pub fn code_end(ctx: ProbeContext) -> u32 {
     // SAFETY: the kernel's register frame, valid for the program's run.
-    let code = unsafe { &*ctx.regs }.rdi;
+    let [code, ..] = regs::arguments(unsafe { &*ctx.regs });
     let (tgid, _) = ids();
     // SAFETY: a map value; user space replaces it whole.
     if let Some(python) = PYTHONS.get_ptr(tgid).and_then(|p| unsafe { p.as_ref() })

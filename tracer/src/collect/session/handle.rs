@@ -48,7 +48,11 @@ impl Session {
             Event::Python(frames) => self.pending.python(frames),
             Event::Code(code) => self.code(&code)?,
             Event::Call(call) => self.call(&call)?,
-            Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
+            Event::Ioctl(mut ioctl) => {
+                ioctl.file = self.identities.of(ioctl.file);
+                ioctl.other_file = self.identities.of(ioctl.other_file);
+                self.ioctl(&ioctl)?;
+            }
             Event::Fork(fork) => {
                 let pid = fork.other;
                 // First: it may write at once.
@@ -66,8 +70,9 @@ impl Session {
             Event::Output(output, bytes) => self.output(&output, bytes)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
-                self.transfers.remove(&release.file);
-                let op = Op::Close { file: release.file };
+                let file = self.identities.of(release.file);
+                self.transfers.remove(&file);
+                let op = Op::Close { file };
                 self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
             Event::Block(block) => self.block(&block)?,
