@@ -1,7 +1,5 @@
 //! Driver ioctls, read when they return: by then the driver has written handles, sizes and status back.
 
-use core::mem::offset_of;
-
 use aya_ebpf::{
     bindings::pt_regs,
     helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_task_pt_regs},
@@ -15,6 +13,7 @@ use crate::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
     },
     read::forget,
+    regs::{self, SAVED},
     request::{
         NV_IOCTL_MAGIC, RM_ALLOC, RM_ALLOC_MEMORY, RM_CONTROL, RM_DUP_OBJECT, RM_FREE, RM_VID_HEAP_CONTROL,
         UVM_UNMAP_EXTERNAL, XFER_CMD, copy_arg, copy_params, is_uvm, makes_memory, user, wanted,
@@ -23,7 +22,6 @@ use crate::{
     transfers,
 };
 
-const SYS_IOCTL: u64 = 16;
 /// One request, unwrapped.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -55,12 +53,13 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let (tgid, tid) = ids();
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    let cmd = regs.rsi as u32;
+    let [fd, cmd, arg, ..] = regs::arguments(regs);
+    let cmd = cmd as u32;
     if tracked(tgid) && wanted(cmd) {
         transfers::check();
         // SAFETY: no arguments.
         let enter_ns = unsafe { bpf_ktime_get_ns() };
-        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
+        let pending = Pending { cmd, fd: fd as u32, arg, enter_ns };
         if PENDING.insert(tid, pending, 0).is_err() {
             lose(Loss::MapFull);
         }
@@ -75,8 +74,8 @@ pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
     if let Some(pending) = take_pending(tid) {
         // SAFETY: as in `libc_ioctl`.
         let regs = unsafe { &*ctx.regs };
-        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
-        let ret = regs.rax as i32 as i64;
+        let registers = returned(regs);
+        let ret = regs::result(regs) as i32 as i64;
         request(tgid, tid, pending.request(ret), Some(registers));
     }
     0
@@ -120,16 +119,16 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn system_call(regs: u64, ret: i64, tgid: u32, tid: u32) -> Option<()> {
-    let word = |offset| kernel_word(regs, offset as u32);
-    let cmd = word(offset_of!(pt_regs, rsi))? as u32;
-    if word(offset_of!(pt_regs, orig_rax))? != SYS_IOCTL || !wanted(cmd) {
+    let [fd, cmd, arg] = SAVED.arguments;
+    let cmd = kernel_word(regs, cmd)? as u32;
+    if kernel_word(regs, SAVED.number)? as u32 != regs::SYS_IOCTL || !wanted(cmd) {
         return None;
     }
     transfers::check();
-    let (fd, arg) = (word(offset_of!(pt_regs, rdi))? as u32, word(offset_of!(pt_regs, rdx))?);
+    let (fd, arg) = (kernel_word(regs, fd)? as u32, kernel_word(regs, arg)?);
     let registers = saved(regs)?;
-    let request_of = Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns: 0, unfinished: 0 };
-    request(tgid, tid, request_of, Some(registers))
+    let found = Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns: 0, unfinished: 0 };
+    request(tgid, tid, found, Some(registers))
 }
 
 /// `int (*release)(struct inode *, struct file *)`: the last reference to a driver file is gone.
@@ -288,16 +287,22 @@ fn send(header: &Header, request: &Request, lengths: Lengths, thread: Option<&Th
 /// User registers at the system call.
 #[inline(always)]
 fn user_registers() -> Option<Registers> {
-    // SAFETY: the current task's own saved registers.
+    // SAFETY: no arguments but the current task.
     saved(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64)
 }
 
-/// Registers that the kernel saved at `regs`, of which a whole copy would not fit on the stack.
+/// The same, of a thread whose registers the kernel keeps at `regs`.
 #[inline(always)]
 fn saved(regs: u64) -> Option<Registers> {
-    let word = |offset| kernel_word(regs, offset as u32);
-    let (ip, sp, bp) = (offset_of!(pt_regs, rip), offset_of!(pt_regs, rsp), offset_of!(pt_regs, rbp));
-    Some(Registers { ip: word(ip)?, sp: word(sp)?, bp: word(bp)?, returned: true })
+    let [ip, sp, bp] = [kernel_word(regs, SAVED.ip)?, kernel_word(regs, SAVED.sp)?, kernel_word(regs, SAVED.bp)?];
+    Some(Registers { ip, sp, bp, returned: true })
+}
+
+/// Where a call has just returned to.
+#[inline(always)]
+fn returned(regs: &pt_regs) -> Registers {
+    let [ip, sp, bp] = regs::places(regs);
+    Registers { ip, sp, bp, returned: true }
 }
 
 /// The current process's open file behind `fd`; 0 when there is none.

@@ -2,12 +2,15 @@
 //!
 //! Each does its own set-up, so that a fresh clone on a machine with only rustup needs nothing else.
 
+mod apt;
 mod bench;
 mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod faults;
 mod kernels;
+mod pythons;
 mod readers;
 mod real_libs;
 mod setup;
@@ -38,6 +41,8 @@ enum Xtask {
     Test(test::Args),
     /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
     Bench(bench::Args),
+    /// Kill tracer, target, driver and guard at every point, and look at what is left; prints a table
+    Faults(faults::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
     /// Run the live tests in virtual machines of old and new kernels; the table goes to target/kernels/
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
+        Xtask::Faults(args) => faults::main(&args),
         Xtask::Kernels(args) => kernels::main(&args),
         Xtask::Demo => demo::main(),
         Xtask::Dist => dist::main(),

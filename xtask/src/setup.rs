@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, found, output, run},
-    readers, real_libs,
+    pythons, readers, real_libs,
     toolchain::{LINKER_VERSION, LLVM, linker, tools},
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 18] = [
+const PACKAGES: [(&str, &str); 19] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -30,6 +30,7 @@ const PACKAGES: [(&str, &str); 18] = [
     ("gdb", "native stacks to compare with"),
     ("qemu-system-x86", "virtual machines of other kernels"),
     ("xz-utils", "modules in virtual machines"),
+    ("patchelf", "a newer CPython"),
 ];
 
 /// Installs whatever is missing.
@@ -38,6 +39,7 @@ pub(crate) fn main() -> Result<()> {
     packages(&PACKAGES)?;
     bpf_linker()?;
     real_libs::fetch()?;
+    pythons::fetch()?;
     readers::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())
@@ -82,7 +84,7 @@ fn components() -> Result<()> {
     Ok(())
 }
 
-fn packages(wanted: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn packages(wanted: &[(&str, &str)]) -> Result<()> {
     if !found("apt-get") || !found("dpkg-query") {
         bail!("set-up knows Debian only; install the counterparts of: {}", named(wanted));
     }

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod drive;
+mod identity;
 pub mod ioctl;
 mod lines;
 mod losses;

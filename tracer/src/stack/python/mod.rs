@@ -22,7 +22,8 @@ use self::{
     code::Code,
     find::{Finder, Found, Interpreter},
 };
-use super::{Interner, maps::descriptor_path, marker, merge::Run};
+use super::{Interner, marker, merge::Run};
+use crate::attach::files::descriptor_path;
 use crate::trace::record::{Frame, FrameKind};
 
 /// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
