@@ -16,7 +16,10 @@ use tracer_ebpf::{
 };
 
 use crate::{
-    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, tracked},
+    maps::{
+        Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, no_room_for_labels,
+        tracked,
+    },
     regs, stack,
 };
 
@@ -191,8 +194,12 @@ fn read_values(call: &mut Active, spec: &Spec, when: u8) {
 
 #[inline(always)]
 fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) {
+    if no_room_for_labels() {
+        lose(Loss::RingFullCall);
+        return;
+    }
     let Some(mut entry) = EVENTS.reserve::<Call>(0) else {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullCall);
         return;
     };
     let call = &thread.calls[depth & (DEPTH - 1)];

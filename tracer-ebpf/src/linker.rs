@@ -182,8 +182,9 @@ fn tell(out: &mut LibraryLoaded, name_len: u64, who: Who) {
     let bytes = size_of::<Object>() + (name_len as usize & (NAME - 1));
     // SAFETY: at most the reserved record.
     let record = unsafe { core::slice::from_raw_parts((&raw const *out).cast::<u8>(), bytes) };
+    // It names native frames: what its loss costs is theirs.
     if EVENTS.output::<[u8]>(record, 0).is_err() {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullStack);
     }
 }
 

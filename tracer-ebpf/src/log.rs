@@ -8,7 +8,7 @@ use aya_ebpf::{EbpfContext as _, helpers::bpf_get_attach_cookie, macros::uprobe,
 use tracer_ebpf::{KIND_OUTPUT, Loss, OUTPUT_BYTES, OUTPUT_PIECES, Output};
 
 use crate::{
-    maps::{EVENTS, header, ids, lose, tracked},
+    maps::{EVENTS, header, ids, lose, no_room_for_stacks, tracked},
     read::{self, user},
     regs,
 };
@@ -108,6 +108,9 @@ fn piece(fd: u32, from: u64, len: u64, left_out: u64) -> u32 {
 #[inline(always)]
 fn send<const N: usize>(fd: u32, from: u64, len: u64, left_out: u64) -> bool {
     let (tgid, tid) = ids();
+    if no_room_for_stacks() {
+        return false;
+    }
     let Some(mut entry) = EVENTS.reserve::<Sized<N>>(0) else { return false };
     let out = entry.as_mut_ptr();
     let len = if len > N as u64 { N as u64 } else { len };

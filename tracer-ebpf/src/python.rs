@@ -21,7 +21,7 @@ use tracer_ebpf::{
 
 use crate::{
     code::{describe, identity, parts},
-    maps::{EVENTS, config, header, ids, kernel_word, lose},
+    maps::{EVENTS, config, header, ids, kernel_word, lose, no_room_for_stacks},
     read::{negative, nonzero, word},
     regs,
 };
@@ -57,8 +57,12 @@ pub fn send(tgid: u32, tid: u32) -> u32 {
     if python.threads == 0 {
         return 0;
     }
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return 0;
+    }
     let Some(mut entry) = EVENTS.reserve::<PythonStack>(0) else {
-        lose(Loss::UnreadableStack);
+        lose(Loss::RingFullStack);
         return 0;
     };
     let out = entry.as_mut_ptr();

@@ -5,7 +5,7 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use tracer_ebpf::{Block, KIND_BLOCK, Loss};
 
 use crate::{
-    maps::{EVENTS, config, header, ids, lose, tracked},
+    maps::{EVENTS, config, header, ids, lose, no_room_for_labels, tracked},
     python, regs,
 };
 
@@ -28,8 +28,12 @@ pub fn torch_block(ctx: ProbeContext) -> u32 {
         let from = config().map_or(i64::MAX, |config| config.block_stack_bytes as i64);
         // What is given back needs no stack: the block is known by its address.
         let flags = if bytes > 0 && bytes >= from { python::send(tgid, tid) } else { 0 };
+        if no_room_for_labels() {
+            lose(Loss::RingFullBlock);
+            return 0;
+        }
         let Some(mut entry) = EVENTS.reserve::<Block>(0) else {
-            lose(Loss::RingFull);
+            lose(Loss::RingFullBlock);
             return 0;
         };
         entry.write(Block {

@@ -8,6 +8,7 @@ mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod faults;
 mod pythons;
 mod readers;
 mod real_libs;
@@ -39,6 +40,8 @@ enum Xtask {
     Test(test::Args),
     /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
     Bench(bench::Args),
+    /// Kill tracer, target, driver and guard at every point, and look at what is left; prints a table
+    Faults(faults::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
+        Xtask::Faults(args) => faults::main(&args),
         Xtask::Demo => demo::main(),
         Xtask::Dist => dist::main(),
     };

@@ -1,15 +1,13 @@
 //! Traced processes, by pid and time.
 
-use std::collections::HashMap;
-
-use super::ProcessInfo;
+use super::{Map, ProcessInfo};
 use crate::trace::record::{Image, Process, Step};
 
 /// All processes of a trace; a reused pid gets a new entry.
 #[derive(Clone, Default)]
 pub(super) struct Processes {
     pub(super) list: Vec<ProcessInfo>,
-    newest: HashMap<u32, usize>,
+    newest: Map<u32, usize>,
 }
 
 impl Processes {

@@ -181,7 +181,8 @@ fn spawn<R: Read + Send + 'static>(lines: Lines<R>, newer: bool) -> Receiver<Rec
 }
 
 fn decode(batch: &Batch, newer: bool) -> Decoded {
-    let mut decoded = Decoded::default();
+    // Lines are some 150 bytes long: room for most batches at once.
+    let mut decoded = Decoded { records: Vec::with_capacity(batch.text.len() / 128), ..Decoded::default() };
     for line in batch.text.split_inclusive(|&b| b == b'\n') {
         let record = std::str::from_utf8(line).map_err(|e| e.to_string());
         match record.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())) {

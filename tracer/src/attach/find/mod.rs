@@ -31,8 +31,8 @@ use crate::probe::{self, Lib};
 pub use cache::ld_so_cache;
 pub use command::near_command;
 pub use process::{mapped_by, running};
-pub use runtime::{Part, Runtime, runtime_of};
-pub use tree::{ancestors, descendants, process_of, processes};
+pub use runtime::{Part, Runtime, is_libc, runtime_of};
+pub use tree::{ancestors, descendants, has_ended, process_of, processes, started};
 
 /// A library to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

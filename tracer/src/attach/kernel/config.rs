@@ -72,6 +72,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         nsproxy_mnt: at("nsproxy", "mnt_ns")?,
         mnt_inum: at("mnt_namespace", "ns.inum")?,
         task_mm: at("task_struct", "mm")?,
+        mm_start_stack: at("mm_struct", "start_stack")?,
         mm_xol,
         xol_vaddr,
         task_fs: at("task_struct", "fs")?,

@@ -1,5 +1,7 @@
 //! Which processes are traced, and their probes.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
+
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -36,6 +38,8 @@ impl Session {
     /// # Errors
     /// The trace or a map cannot be written.
     pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
+        let ended = self.processes.replaced(pid, monotonic_ns());
+        self.write(ended)?;
         if self.processes.contains(pid) {
             return Ok(());
         }
@@ -94,7 +98,18 @@ impl Session {
         result
     }
 
+    /// A traced process mapped an object.
+    pub(super) fn object(&mut self, object: &wire::Object, path: &[u8]) -> Result<(), Error> {
+        let pid = object.header.tgid;
+        self.stacks.object(pid, object, path);
+        // A libc that is known holds nobody, and may be another than that of the process that started this one.
+        if find::is_libc(Path::new(OsStr::from_bytes(path))) { self.follow(pid) } else { Ok(()) }
+    }
+
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
+        // Before what it tells now: the process that had its number has ended, and the record of that was lost.
+        let ended = self.processes.replaced(pid, library.object.header.time_ns);
+        self.write(ended)?;
         if !self.processes.contains(pid) {
             match &self.matcher {
                 Some(matches) if matches(pid) => return self.attach(pid),
