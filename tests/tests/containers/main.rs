@@ -58,6 +58,8 @@ fn containers_that_are_started_traced() -> Result<()> {
         let mut run = Talk::server(command).with_context(|| format!("{kind:?}"))?;
         run.order("alloc 10")?;
         run.order("alloc 20")?;
+        // Until NVML was asked.
+        sleep(Duration::from_millis(500));
         run.order("free")?;
         // The number it has in there.
         ensure!(run.server_pid() == 1, "{kind:?}: {}", run.server_pid());
