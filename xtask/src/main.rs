@@ -7,6 +7,7 @@ mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod fuzz;
 mod readers;
 mod real_libs;
 mod setup;
@@ -39,6 +40,8 @@ enum Xtask {
     Bench(bench::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Fuzz everything that reads foreign bytes; inputs and findings stay under target/fuzz/
+    Fuzz(fuzz::Args),
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
     Dist,
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Fuzz(args) => fuzz::main(&args),
         Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };

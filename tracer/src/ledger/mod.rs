@@ -18,6 +18,7 @@ mod memory;
 mod merge;
 pub mod model;
 mod objects;
+mod plausible;
 mod processes;
 pub mod query;
 mod read;
@@ -41,6 +42,9 @@ use crate::probe::Effect;
 use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
 use rows::{Event, Place, Row, Rows, sort, used};
 
+/// Reason of a loss: figures that no machine can have were left out.
+pub(crate) const IMPOSSIBLE: &str = "impossible_figure";
+
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Clone, Default)]
 pub struct Ledger {
@@ -58,6 +62,7 @@ pub struct Ledger {
     allocators: allocator::Allocators,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
+    blocks: plausible::Budget,
     past: Past,
 }
 
@@ -70,6 +75,11 @@ impl Ledger {
 
     /// Takes the next record.
     pub fn push(&mut self, record: Record) {
+        let (record, refused) = plausible::checked(record, &mut self.blocks);
+        if refused > 0 {
+            self.lost(IMPOSSIBLE.to_owned(), refused);
+        }
+        let Some(record) = record else { return };
         match record {
             Record::Header(header) => self.header(header),
             Record::Library(library) => self.book.libraries.push(library),
@@ -119,7 +129,8 @@ impl Ledger {
 
     fn lost(&mut self, why: String, count: u64) {
         let sum = self.book.losses.entry(why).or_default();
-        *sum = sum.saturating_add(count);
+        // So that sums over reasons cannot overflow either.
+        *sum = sum.saturating_add(count).min(plausible::EVENTS);
     }
 
     fn notice(&mut self, text: String) {
@@ -291,6 +302,7 @@ impl Ledger {
         }
         std::mem::take(&mut self.witness).finish(&mut self.book);
         let mut rows = std::mem::take(&mut self.rows);
+        let mut budget = std::mem::take(&mut rows.budget);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);
         kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
@@ -314,8 +326,13 @@ impl Ledger {
             &self.unknown_frees,
             &requests,
             &past.before,
+            &mut budget,
             by_uuid,
         );
+        if budget.refused > 0 {
+            let sum = book.losses.entry(IMPOSSIBLE.to_owned()).or_default();
+            *sum = sum.saturating_add(budget.refused);
+        }
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
         let segments = sort(&mut book.allocations, segments);
         let used = used(&book.allocations);

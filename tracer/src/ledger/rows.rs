@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::plausible::Budget;
 use super::{Allocation, Death, Kind, Owner};
 
 /// How the trace names a GPU before its UUID is known.
@@ -69,6 +70,8 @@ pub(super) struct Rows {
     pub(super) capturing: HashSet<(usize, u32)>,
     /// Rows made inside the API call that each thread is in, waiting for what its return tells.
     open: HashMap<(usize, u32), (u64, Vec<RowId>)>,
+    /// Of all rows there ever were.
+    pub(super) budget: Budget,
 }
 
 impl Rows {
@@ -86,6 +89,7 @@ impl Rows {
 
     /// Adds a row owned by `process`. Its kind is decided at the end, except for host memory.
     pub(super) fn born(&mut self, table: Table, process: usize, bytes: u64, place: Place, event: &Event<'_>) -> RowId {
+        let bytes = self.budget.take(bytes);
         let kind = match table {
             Table::Gpu => Kind::Other,
             Table::Host => Kind::Host,

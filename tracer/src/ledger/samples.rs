@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use super::plausible::Budget;
 use super::processes::Processes;
 use super::query::Timeline;
 use super::requests::{Requests, SHORT};
@@ -82,6 +83,7 @@ pub(super) fn compare(
     frees: &UnknownFrees,
     requests: &Requests,
     past: &Before,
+    budget: &mut Budget,
     gpu: impl Fn(&str) -> Option<usize>,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
@@ -101,7 +103,8 @@ pub(super) fn compare(
         let readings: Vec<(Reading, bool)> = readings.into_iter().map(|r| (r, is_quiet(&r))).collect();
         let info = &processes.list[process];
         let folded = folded.get(&key).copied();
-        let before = if info.attached { before(info, folded, &readings, &timeline, frees) } else { Vec::new() };
+        let mut before = if info.attached { before(info, folded, &readings, &timeline, frees) } else { Vec::new() };
+        before.iter_mut().for_each(|(_, bytes)| *bytes = budget.take(*bytes));
         for (Reading { t, bytes, .. }, quiet) in readings {
             let held = before.iter().rfind(|step| step.0 <= t).map_or(0, |step| step.1);
             let live = timeline.at(t).saturating_add(held);

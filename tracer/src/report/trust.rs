@@ -90,6 +90,7 @@ pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
 #[must_use]
 pub fn loss_meaning(why: &str) -> &str {
     match why {
+        "impossible_figure" => "figures left out that no machine can have: the trace is damaged, or what it is of lied",
         "ring_full" => "events dropped, the ring buffer was full",
         "unread" => "events not looked at, tracing was ended in a hurry",
         "missed_return" => "calls whose return was not seen",

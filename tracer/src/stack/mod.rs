@@ -8,6 +8,8 @@
 
 mod cfi;
 mod cut;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod intern;
 mod maps;
 mod merge;

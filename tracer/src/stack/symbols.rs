@@ -39,7 +39,7 @@ impl Symbols {
             self.known.clear();
         }
         // A return address may be the first of the next line, or of the next function: ask for the call before it.
-        let symbol = self.find(module, address - u64::from(is_return));
+        let symbol = self.find(module, address.saturating_sub(is_return.into()));
         let frames: Rc<[u32]> = frames_of(symbol, module, address).into_iter().map(|frame| out.frame(frame)).collect();
         self.known.insert(key, frames.clone());
         frames
@@ -47,7 +47,9 @@ impl Symbols {
 
     /// Name of the function at an address; empty when unknown.
     pub(super) fn name(&mut self, module: &Module, address: u64, is_return: bool) -> String {
-        self.find(module, address - u64::from(is_return)).map(|symbol| symbol.name.into_owned()).unwrap_or_default()
+        self.find(module, address.saturating_sub(is_return.into()))
+            .map(|symbol| symbol.name.into_owned())
+            .unwrap_or_default()
     }
 
     fn find(&mut self, module: &Module, address: u64) -> Option<Sym<'static>> {

@@ -33,6 +33,14 @@ pub use process::{mapped_by, running};
 pub use runtime::{Part, Runtime, runtime_of};
 pub use tree::{ancestors, descendants, process_of, processes};
 
+/// Takes any bytes for the files of a hostile root directory or process.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn foreign(bytes: &[u8]) {
+    maps::parse(bytes).for_each(drop);
+    cache::paths(bytes).for_each(drop);
+    std::hint::black_box(python::interpreter(bytes));
+}
+
 /// A library to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {

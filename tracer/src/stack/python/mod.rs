@@ -2,6 +2,8 @@
 
 mod code;
 mod find;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod layout;
 mod lines;
 mod memory;
@@ -24,6 +26,11 @@ use self::{
 };
 use super::{Interner, maps::descriptor_path, marker, merge::Run};
 use crate::trace::record::{Frame, FrameKind};
+
+#[cfg(any(test, fuzzing))]
+pub(crate) use fuzz::CODE_TYPE;
+#[cfg(any(test, fuzzing))]
+pub(super) use fuzz::tables;
 
 /// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
 /// again.

@@ -8,7 +8,8 @@ pub struct Loss {
     /// When it was noticed.
     pub t: u64,
     /// Why: `ring_full`, `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`,
-    /// `malformed`, `unread` (tracing ended in a hurry); the ledger adds `undecoded_ioctl` and `unsized_allocation`.
+    /// `malformed`, `unread` (tracing ended in a hurry); the ledger adds `undecoded_ioctl`, `unsized_allocation`
+    /// and `impossible_figure`.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -20,7 +21,12 @@ impl Loss {
     pub fn is_event(&self) -> bool {
         matches!(
             self.why.as_str(),
-            "ring_full" | "unread" | "unreadable_ioctl" | "undecoded_ioctl" | "unsized_allocation"
+            "ring_full"
+                | "unread"
+                | "unreadable_ioctl"
+                | "undecoded_ioctl"
+                | "unsized_allocation"
+                | "impossible_figure"
         )
     }
 }
