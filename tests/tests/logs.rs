@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{Footprint, goes_on, vramtrace, wait_until};
-use live_tests::shims;
+use live_tests::{pythons, shims};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tracer::ledger::Book;
@@ -110,18 +110,32 @@ fn a_c_programs_lines() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_python_programs_lines() -> Result<()> {
+fn lines_are_seen(command: &[&str], count: usize) -> Result<()> {
     let place = Place::new()?;
-    let (status, book) = place.traced(&[], &["python3", &program("lines.py")])?;
+    let (status, book) = place.traced(&[], command)?;
     ensure!(status.code() == Some(1), "{status}: {}", place.errors());
     let truth = place.truth();
-    ensure!(truth.len() >= 215, "{truth:?}");
+    ensure!(truth.len() >= count, "{truth:?}");
     same(seen(&book), &truth)?;
     no_output_lost(&book)?;
     let arguments = book.logs.iter().find_map(|log| tracer::lifecycle::logs::arguments(&log.text));
     ensure!(arguments.is_some_and(|arguments| arguments.len() == 700));
     Ok(())
+}
+
+#[test]
+fn a_python_programs_lines() -> Result<()> {
+    lines_are_seen(&["python3", &program("lines.py")], 215)
+}
+
+/// The interpreter that set-up fetches has one: another than the shell's that starts it. The second time it is known.
+#[test]
+fn lines_of_programs_with_a_libc_of_their_own() -> Result<()> {
+    let newest = pythons::all()?.pop().context("no CPython")?;
+    let libc = newest.program.with_file_name("../lib/x86_64-linux-gnu/libc.so.6");
+    ensure!(libc.exists(), "{}: `cargo xtask setup` fetches one with a libc", newest.program.display());
+    let twice = "\"$0\" \"$1\"; \"$0\" \"$1\"";
+    lines_are_seen(&["/bin/sh", "-c", twice, &newest.program.to_string_lossy(), &program("lines.py")], 2 * 215)
 }
 
 #[test]

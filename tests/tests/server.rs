@@ -171,7 +171,6 @@ fn one_rank() -> Result<()> {
 
 /// NCCL's buffers from `cuMemCreate`, `PyTorch`'s segments in pieces of 20 MiB: small GPUs have enough of them.
 #[test]
-#[ignore = "known fault: a server that ends while the tracer is behind takes its memory map along; frames of libcublas are then lost"]
 fn virtual_memory() -> Result<()> {
     let server = Server::new("--tp-size 2").env("NCCL_CUMEM_ENABLE", "1");
     let server = server.env("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True");

@@ -63,6 +63,8 @@ pub const KIND_EXIT: u32 = 6;
 pub const KIND_LIBRARY: u32 = 7;
 /// The last reference to a driver file went away: [`FileReleased`].
 pub const KIND_RELEASE: u32 = 8;
+/// An object that the dynamic linker of a tracked process mapped: [`Object`], then its path.
+pub const KIND_OBJECT: u32 = 13;
 /// Python frames of the calling thread: [`PythonStack`]. Belongs to the same thread's next record with [`FLAG_PYTHON`].
 pub const KIND_PYTHON: u32 = 9;
 /// A Python code object met for the first time: [`PythonCode`]. Precedes the record whose Python frames name it.
@@ -231,20 +233,31 @@ pub struct FileKey {
     pub device: u64,
 }
 
-/// A process's dynamic linker loaded a library of interest; it is not yet relocated, no code of it has run.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+/// An object that a process's dynamic linker mapped (`struct link_map`, link.h); it is not yet relocated, no code of it
+/// has run.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct LibraryLoaded {
-    /// Kind [`KIND_LIBRARY`].
+pub struct Object {
+    /// Kind [`KIND_OBJECT`], or [`KIND_LIBRARY`] in a [`LibraryLoaded`].
     pub header: Header,
-    /// What the kernel side knows it by.
+    /// What the kernel side knows it by, if it is of interest.
     pub key: NameKey,
-    /// Load bias (`link_map.l_addr`).
+    /// Load bias (`l_addr`).
     pub bias: u64,
-    /// Bytes valid in `name`.
+    /// Address of its dynamic section (`l_ld`).
+    pub dynamic: u64,
+    /// Bytes valid in the path that follows.
     pub name_len: u32,
     /// Not 0: libcuda or libcudart was among the objects.
     pub drivers: u32,
+}
+
+/// A process's dynamic linker loaded a library of interest.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct LibraryLoaded {
+    /// The library.
+    pub object: Object,
     /// Path as the dynamic linker knows it (`link_map.l_name`).
     pub name: [u8; NAME],
 }

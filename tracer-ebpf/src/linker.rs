@@ -1,7 +1,8 @@
 //! Libraries of interest as the dynamic linker loads them: the moment to place probes in one nobody knew.
 //!
 //! `_dl_debug_state` is the function that debuggers break on (glibc elf/dl-debug.c, musl ldso/dynlink.c): the linker
-//! calls it when it has mapped new objects, before it relocates them and before any of their code runs.
+//! calls it when it has mapped new objects, before it relocates them and before any of their code runs. Of a tracked
+//! process each object is told: user space may come to its stacks when the process, and its memory map, is gone.
 
 use aya_ebpf::{
     EbpfContext,
@@ -13,8 +14,8 @@ use aya_ebpf::{
     programs::ProbeContext,
 };
 use tracer_ebpf::{
-    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, LibraryLoaded, Loss, NAME, NameKey, UNKNOWABLE,
-    hash_step,
+    CONFIG_WATCH_ALL, Config, FLAG_HELD, HASH_START, KIND_LIBRARY, KIND_OBJECT, LibraryLoaded, Loss, NAME, NameKey,
+    Object, UNKNOWABLE, hash_step,
 };
 
 use crate::{
@@ -34,6 +35,7 @@ const R_STATE: u64 = 24;
 const RT_CONSISTENT: u32 = 0;
 // struct link_map (link.h): l_addr@0, l_name@8, l_ld@16, l_next@24, l_prev@32.
 const L_NAME: u64 = 8;
+const L_LD: u64 = 16;
 const L_NEXT: u64 = 24;
 const L_PREV: u64 = 32;
 
@@ -89,17 +91,17 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     };
     // SAFETY: a reserved record, which also serves to hold each name in turn.
     let out = unsafe { &mut *entry.as_mut_ptr() };
-    out.drivers = 0;
+    out.object.drivers = 0;
     let view = view(config);
     let (mut at, mut tail, mut unknown) = (first, first, false);
     for _ in 0..OBJECTS {
         if at == 0 {
             break;
         }
-        let hash = interesting(at, out, who.ours);
+        let hash = interesting(at, out, who);
         if hash != 0 {
-            out.key = NameKey { hash, view };
-            if !who.ours || KNOWN.get_ptr(out.key).is_none() {
+            out.object.key = NameKey { hash, view };
+            if !who.ours || KNOWN.get_ptr(out.object.key).is_none() {
                 unknown = true;
                 break;
             }
@@ -109,15 +111,15 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     }
     let _ = TAILS.insert(who.tgid, tail, 0);
     // With its first CUDA library, user space looks for a process's Python interpreter.
-    let first = who.ours && out.drivers != 0 && PYTHONS.get_ptr(who.tgid).is_none();
+    let first = who.ours && out.object.drivers != 0 && PYTHONS.get_ptr(who.tgid).is_none();
     // More than one round's objects: user space looks at the rest.
     if unknown || first || (at != 0 && who.ours) {
         // Hold the process before it can call into the library; user space continues it once probes are in.
         let held = hold(who.tgid);
-        out.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
+        out.object.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
         if !unknown {
-            out.key = NameKey { hash: 0, view };
-            out.name_len = 0;
+            out.object.key = NameKey { hash: 0, view };
+            out.object.name_len = 0;
         }
         entry.submit(0);
     } else {
@@ -132,9 +134,9 @@ fn still_linked(object: u64) -> bool {
     user::<u64>(object + L_PREV).and_then(|prev| user::<u64>(prev + L_NEXT)) == Some(object)
 }
 
-/// Reads an object's name into `out`; gives the name's hash if it is of interest, else 0.
+/// Reads an object into `out`, and tells of it if the process is traced; gives the name's hash if it is of interest, else 0.
 #[inline(always)]
-fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
+fn interesting(object: u64, out: &mut LibraryLoaded, who: Who) -> u64 {
     let (Some(bias), Some(name_at)) = (user::<u64>(object), user::<u64>(object + L_NAME)) else { return 0 };
     let words: *mut [u64; NAME / 8] = (&raw mut out.name).cast();
     for i in 0..HASHED {
@@ -146,12 +148,16 @@ fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     if len <= 8 || len > NAME as i64 {
         return 0;
     }
-    out.bias = bias;
-    out.name_len = len as u32 - 1;
+    out.object.bias = bias;
+    out.object.dynamic = user::<u64>(object + L_LD).unwrap_or(0);
+    out.object.name_len = len as u32 - 1;
+    if who.ours {
+        tell(out, len as u64 - 1, who);
+    }
     // SAFETY: reads of user memory through a helper.
     let (driver, library) = unsafe { of_interest(name_at, len as u64 - 1) };
-    out.drivers |= driver as u32;
-    if driver == 0 && (library == 0 || !ours) {
+    out.object.drivers |= driver as u32;
+    if driver == 0 && (library == 0 || !who.ours) {
         return 0;
     }
     // SAFETY: as above.
@@ -165,6 +171,19 @@ fn interesting(object: u64, out: &mut LibraryLoaded, ours: bool) -> u64 {
     let absolute = equal(first & 0xff, [b'/', 0, 0, 0, 0, 0, 0, 0]);
     let whole = ((len - 1 - HASHED as i64 * 8) as u64) >> 63;
     (hash & (absolute & whole).wrapping_neg()) | UNKNOWABLE
+}
+
+/// Sends an object, with as much of its path as there is.
+#[inline(always)]
+fn tell(out: &mut LibraryLoaded, name_len: u64, who: Who) {
+    out.object.header = header(KIND_OBJECT, 0, who.tgid, who.tid);
+    // The mask is for the verifier: the path is shorter.
+    let bytes = size_of::<Object>() + (name_len as usize & (NAME - 1));
+    // SAFETY: at most the reserved record.
+    let record = unsafe { core::slice::from_raw_parts((&raw const *out).cast::<u8>(), bytes) };
+    if EVENTS.output::<[u8]>(record, 0).is_err() {
+        lose(Loss::RingFull);
+    }
 }
 
 /// Base names looked at this far from a path's end.

@@ -2,12 +2,14 @@
 //!
 //! Each does its own set-up, so that a fresh clone on a machine with only rustup needs nothing else.
 
+mod apt;
 mod bench;
 mod command;
 mod demo;
 mod dist;
 mod ebpf;
 mod fuzz;
+mod pythons;
 mod readers;
 mod real_libs;
 mod setup;

@@ -8,11 +8,11 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::{
+    apt::unpack,
     command::{output, run, target},
-    sources::NonFree,
 };
 
 /// A runtime library in a wheel.
@@ -96,53 +96,9 @@ fn python() -> Result<&'static str> {
 }
 
 fn unpack_driver(scratch: &Path) -> Result<Vec<PathBuf>> {
-    let apt = Apt::new(scratch)?;
-    run(apt.get().args(["--quiet", "--quiet", "update"]))?;
-    run(apt.get().args(["--quiet", "--quiet", "download", DRIVER]))?;
-    let package = find(scratch, ".deb")?;
-    run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(scratch.join("unpacked")))?;
+    unpack(scratch, None, "non-free", &[DRIVER], &scratch.join("unpacked"))?;
     let link = find(&scratch.join("unpacked"), "/libcuda.so.1")?;
     Ok(vec![link.canonicalize().with_context(|| format!("{} leads nowhere", link.display()))?])
-}
-
-/// apt-get with lists, cache and sources of its own: needs no root and leaves the machine's as they are.
-struct Apt {
-    dir: PathBuf,
-}
-
-impl Apt {
-    fn new(dir: &Path) -> Result<Self> {
-        let codename = output(Command::new("sh").args(["-c", ". /etc/os-release && echo \"$VERSION_CODENAME\""]))?;
-        let sources = machine_sources(&codename)?;
-        ensure!(!sources.is_empty(), "no package source of this machine names main of `{codename}`");
-        let parts = dir.join("sources");
-        for made in [&parts, &dir.join("lists/partial"), &dir.join("cache/archives/partial")] {
-            fs::create_dir_all(made)?;
-        }
-        fs::write(parts.join("non-free.list"), sources.list)?;
-        fs::write(parts.join("non-free.sources"), sources.stanzas)?;
-        Ok(Self { dir: dir.to_path_buf() })
-    }
-
-    fn get(&self) -> Command {
-        let mut apt = Command::new("apt-get");
-        let option = |key: &str, path: &str| format!("-oDir::{key}={}", self.dir.join(path).display());
-        apt.args([option("Etc::SourceParts", "sources"), option("State::Lists", "lists"), option("Cache", "cache")]);
-        // As root, apt would fetch as its own user, who cannot write here.
-        apt.args(["-oDir::Etc::SourceList=/dev/null", "-oAPT::Sandbox::User=root"]).current_dir(&self.dir);
-        apt
-    }
-}
-
-fn machine_sources(codename: &str) -> Result<NonFree> {
-    let mut found = NonFree::default();
-    let parts =
-        fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    for path in parts.chain([PathBuf::from("/etc/apt/sources.list")]).filter(|path| path.is_file()) {
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        found.add(&path.to_string_lossy(), &text, codename);
-    }
-    Ok(found)
 }
 
 /// The file under `dir` whose path ends with `end`.

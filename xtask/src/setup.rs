@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, found, output, run},
-    readers, real_libs,
+    pythons, readers, real_libs,
     toolchain::{LINKER_VERSION, LLVM, linker, tools},
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 16] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -28,6 +28,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("fuse3", "simulated driver"),
     ("chromium", "tests of HTML reports"),
     ("gdb", "native stacks to compare with"),
+    ("patchelf", "a newer CPython"),
 ];
 
 /// Installs whatever is missing.
@@ -36,6 +37,7 @@ pub(crate) fn main() -> Result<()> {
     packages(&PACKAGES)?;
     bpf_linker()?;
     real_libs::fetch()?;
+    pythons::fetch()?;
     readers::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())

@@ -1,28 +1,38 @@
-//! The `non-free` component beside the `main` one that a machine's package sources name.
+//! Other components and suites of the archive that a machine's package sources name.
 //!
 //! Built from the machine's own sources, so that its mirror and its keys are used, whatever they are.
 
-/// Source entries for `codename`'s `non-free`, in the form of the file they come from.
+/// What to take from an archive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Suite; the machine's own by its codename.
+    pub(crate) suite: &'a str,
+    pub(crate) component: &'a str,
+}
+
+/// Source entries for what is wanted, in the form of the file they come from.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct NonFree {
+pub(crate) struct Sources {
     /// Lines for a `.list` file.
     pub(crate) list: String,
     /// Stanzas for a `.sources` file.
     pub(crate) stanzas: String,
 }
 
-impl NonFree {
-    /// Adds what a source file (named `name`) gives.
-    pub(crate) fn add(&mut self, name: &str, text: &str, codename: &str) {
+impl Sources {
+    /// Adds what a source file (named `name`) gives: the archives of its entries for `main` of `codename`.
+    pub(crate) fn add(&mut self, name: &str, text: &str, codename: &str, wanted: Wanted<'_>) {
         let entry = |out: &mut String, entry: String| {
             if !out.contains(&entry) {
                 out.push_str(&entry);
             }
         };
         if name.ends_with(".sources") {
-            stanzas(text).filter_map(|stanza| from_stanza(&stanza, codename)).for_each(|s| entry(&mut self.stanzas, s));
+            stanzas(text)
+                .filter_map(|stanza| from_stanza(&stanza, codename, wanted))
+                .for_each(|s| entry(&mut self.stanzas, s));
         } else if name.ends_with(".list") {
-            text.lines().filter_map(|line| from_line(line, codename)).for_each(|l| entry(&mut self.list, l));
+            text.lines().filter_map(|line| from_line(line, codename, wanted)).for_each(|l| entry(&mut self.list, l));
         }
     }
 
@@ -32,8 +42,8 @@ impl NonFree {
     }
 }
 
-/// `deb [options] URI SUITE COMPONENT…` (sources.list(5)), with `non-free` for its components.
-fn from_line(line: &str, codename: &str) -> Option<String> {
+/// `deb [options] URI SUITE COMPONENT…` (sources.list(5)), with what is wanted for suite and components.
+fn from_line(line: &str, codename: &str, wanted: Wanted<'_>) -> Option<String> {
     let words = line.split('#').next()?.trim().strip_prefix("deb ")?.trim_start();
     let (options, words) = match words.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map(|(options, rest)| (format!("[{options}] "), rest))?,
@@ -42,7 +52,7 @@ fn from_line(line: &str, codename: &str) -> Option<String> {
     let mut words = words.split_whitespace();
     let (uri, suite) = (words.next()?, words.next()?);
     let fits = suite == codename && words.any(|component| component == "main");
-    fits.then(|| format!("deb {options}{uri} {codename} non-free\n"))
+    fits.then(|| format!("deb {options}{uri} {} {}\n", wanted.suite, wanted.component))
 }
 
 /// The stanzas of a deb822 file: fields as (name, value), continuation lines kept in the value.
@@ -63,8 +73,8 @@ fn stanzas(text: &str) -> impl Iterator<Item = Vec<(String, String)>> {
     all.into_iter()
 }
 
-/// A stanza with `non-free` for its components and `codename` alone for its suites.
-fn from_stanza(stanza: &[(String, String)], codename: &str) -> Option<String> {
+/// A stanza with what is wanted for its components and its suites.
+fn from_stanza(stanza: &[(String, String)], codename: &str, wanted: Wanted<'_>) -> Option<String> {
     let field =
         |name: &str| stanza.iter().find(|field| field.0.eq_ignore_ascii_case(name)).map(|field| field.1.as_str());
     let has = |name: &str, word: &str| field(name).is_some_and(|value| value.split_whitespace().any(|w| w == word));
@@ -75,8 +85,8 @@ fn from_stanza(stanza: &[(String, String)], codename: &str) -> Option<String> {
     let replaced = |name: &str, value: &str| {
         Some(match name.to_ascii_lowercase().as_str() {
             "types" => "deb".to_owned(),
-            "suites" => codename.to_owned(),
-            "components" => "non-free".to_owned(),
+            "suites" => wanted.suite.to_owned(),
+            "components" => wanted.component.to_owned(),
             _ => value.to_owned(),
         })
     };
@@ -88,10 +98,20 @@ fn from_stanza(stanza: &[(String, String)], codename: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn non_free(name: &str, text: &str) -> NonFree {
-        let mut found = NonFree::default();
-        found.add(name, text, "bookworm");
+    fn non_free(name: &str, text: &str) -> Sources {
+        let mut found = Sources::default();
+        found.add(name, text, "bookworm", Wanted { suite: "bookworm", component: "non-free" });
         found
+    }
+
+    #[test]
+    fn another_suite_of_the_same_archive() {
+        let mut found = Sources::default();
+        let wanted = Wanted { suite: "sid", component: "main" };
+        found.add("a.list", "deb [trusted=no] http://m/ bookworm main contrib\n", "bookworm", wanted);
+        found.add("a.sources", "Types: deb\nURIs: http://m/\nSuites: bookworm\nComponents: main\n", "bookworm", wanted);
+        assert_eq!(found.list, "deb [trusted=no] http://m/ sid main\n");
+        assert_eq!(found.stanzas, "Types: deb\nURIs: http://m/\nSuites: sid\nComponents: main\n\n");
     }
 
     #[test]
@@ -101,7 +121,7 @@ mod tests {
                     Types: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\n";
         let expected = "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: non-free\n\
                         Signed-By: /usr/share/keyrings/k.gpg\n\n";
-        assert_eq!(non_free("debian.sources", text), NonFree { list: String::new(), stanzas: expected.into() });
+        assert_eq!(non_free("debian.sources", text), Sources { list: String::new(), stanzas: expected.into() });
     }
 
     #[test]

@@ -26,7 +26,7 @@ const EVENTS: usize = 400;
 /// First process id: above any that there can be (`PID_MAX_LIMIT`, 2^22), so that no real process is asked.
 const PID: u32 = 1 << 23;
 /// Kinds of records.
-const KINDS: [u32; 12] = [
+const KINDS: [u32; 13] = [
     wire::KIND_CALL,
     wire::KIND_IOCTL,
     wire::KIND_STACK,
@@ -39,6 +39,7 @@ const KINDS: [u32; 12] = [
     wire::KIND_OUTPUT,
     wire::KIND_RELEASE,
     wire::KIND_BLOCK,
+    wire::KIND_OBJECT,
 ];
 
 /// Takes bytes for what the ring buffer brings.
@@ -95,6 +96,7 @@ const fn size_of_kind(kind: u32) -> usize {
         wire::KIND_PYTHON => size_of::<wire::PythonStack>(),
         wire::KIND_CODE => size_of::<wire::PythonCode>(),
         wire::KIND_LIBRARY => size_of::<wire::LibraryLoaded>(),
+        wire::KIND_OBJECT => size_of::<wire::Object>(),
         wire::KIND_OUTPUT => size_of::<wire::Output>(),
         wire::KIND_RELEASE => size_of::<wire::FileReleased>(),
         wire::KIND_BLOCK => size_of::<wire::Block>(),
@@ -152,6 +154,13 @@ fn shape(kind: u32, input: &mut Input<'_>, bytes: &mut Vec<u8>) {
             });
             bytes.truncate(size_of::<wire::Output>());
             bytes.extend(text);
+        }
+        wire::KIND_OBJECT => {
+            // A path that can be opened, and is an ELF file.
+            let path = b"/proc/self/exe";
+            change::<wire::Object>(bytes, |object| object.name_len = path.len() as u32);
+            bytes.truncate(size_of::<wire::Object>());
+            bytes.extend(path);
         }
         _ => {}
     }
@@ -230,9 +239,10 @@ impl Session {
                 self.processes.exit(exit.header.tgid, exit.header.time_ns).into_iter().for_each(|r| self.record(r));
             }
             Event::Library(library) => {
-                let name = library.name.get(..library.name_len as usize).unwrap_or(&library.name);
+                let name = library.name.get(..library.object.name_len as usize).unwrap_or(&library.name);
                 black_box(crate::attach::find::recognise(&String::from_utf8_lossy(name)));
             }
+            Event::Object(object, path) => self.stacks.object(object.header.tgid, &object, path),
             Event::Output(output, bytes) => {
                 let lines = self.lines.push(&output, bytes);
                 self.keep(lines);

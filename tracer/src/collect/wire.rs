@@ -23,6 +23,8 @@ pub(super) enum Event<'a> {
     Exit(wire::Process),
     /// The dynamic linker loaded something that user space must look at.
     Library(Box<wire::LibraryLoaded>),
+    /// The dynamic linker of a tracked process mapped an object; its path.
+    Object(wire::Object, &'a [u8]),
     /// A process writes to its standard output or error; the bytes.
     Output(wire::Output, &'a [u8]),
     /// A driver file was closed for good.
@@ -48,6 +50,10 @@ impl<'a> Event<'a> {
             wire::KIND_EXEC => Self::Exec(pod(bytes)?),
             wire::KIND_EXIT => Self::Exit(pod(bytes)?),
             wire::KIND_LIBRARY => Self::Library(Box::new(pod(bytes)?)),
+            wire::KIND_OBJECT => {
+                let object: wire::Object = pod(bytes)?;
+                Self::Object(object, bytes.get(size_of::<wire::Object>()..)?.get(..object.name_len as usize)?)
+            }
             wire::KIND_OUTPUT => {
                 let output: wire::Output = pod(bytes)?;
                 Self::Output(output, bytes.get(size_of::<wire::Output>()..)?.get(..output.len as usize)?)

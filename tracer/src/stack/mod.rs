@@ -11,6 +11,7 @@ mod cut;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod intern;
+mod linked;
 mod maps;
 mod merge;
 mod module;
@@ -155,9 +156,19 @@ impl Stacks {
         self.pythons.code(code)
     }
 
+    /// The dynamic linker of a process mapped an object. `path` is as the process sees it.
+    pub fn object(&mut self, pid: u32, object: &tracer_ebpf::Object, path: &[u8]) {
+        self.trim();
+        self.processes.entry(pid).or_default().linked.add(object, path);
+    }
+
     /// A process forked.
     pub fn fork(&mut self, parent: u32, child: u32) {
         self.pythons.fork(parent, child);
+        let linked = self.processes.get(&parent).map(|parent| parent.linked.clone());
+        if let Some(linked) = linked.filter(|linked| !linked.is_empty()) {
+            self.processes.entry(child).or_default().linked = linked;
+        }
     }
 
     /// Forgets a process: it ended or executed another program.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    linked::Linked,
     maps::{self, Mapping},
     module::Module,
     modules::Modules,
@@ -20,7 +21,10 @@ const BURST: Duration = Duration::from_secs(1);
 /// A process as the unwinder sees it.
 #[derive(Debug, Default)]
 pub(super) struct Process {
+    /// In order of addresses.
     code: Vec<Code>,
+    /// Of a process that has ended meanwhile, the linker's word must do.
+    pub(super) linked: Linked,
     /// Time that may be spent on reading the map, as of the last reading; how long that took.
     saved: Option<(Duration, Instant)>,
     took: Duration,
@@ -72,9 +76,9 @@ impl Process {
         Self { code: vec![Code { mapping, module: Some(Some(module)) }], ..Self::default() }
     }
 
-    /// True when no memory map could be read so far.
+    /// True when no memory map could be read so far, nor was told of.
     pub(super) fn is_unknown(&self) -> bool {
-        self.code.is_empty()
+        self.code.is_empty() && self.linked.is_empty()
     }
 
     /// What an address belongs to; `None` when it is not in executable memory. An unknown address has the map read
@@ -83,7 +87,7 @@ impl Process {
         let at = match self.find(address) {
             Some(at) => at,
             None if self.may_refresh() && self.refresh(pid).is_ok() => self.find(address)?,
-            None => return None,
+            None => self.recall(pid, address)?,
         };
         let Code { mapping, module } = &mut self.code[at];
         let offset = address - mapping.start + mapping.offset;
@@ -96,6 +100,14 @@ impl Process {
             Some((module, address)) => Place::Module(module, address),
             None => Place::Unread(mapping.path.clone(), offset),
         })
+    }
+
+    /// Puts the mapping of an object that the linker told of where a newer map would have it.
+    fn recall(&mut self, pid: u32, address: u64) -> Option<usize> {
+        let mapping = self.linked.mapping(pid, address)?;
+        let at = self.code.partition_point(|code| code.mapping.start < mapping.start);
+        self.code.insert(at, Code { mapping, module: None });
+        Some(at)
     }
 
     fn find(&self, address: u64) -> Option<usize> {

@@ -30,7 +30,7 @@ use crate::probe::{self, Lib};
 pub use cache::ld_so_cache;
 pub use command::near_command;
 pub use process::{mapped_by, running};
-pub use runtime::{Part, Runtime, runtime_of};
+pub use runtime::{Part, Runtime, is_libc, runtime_of};
 pub use tree::{ancestors, descendants, process_of, processes};
 
 /// Takes any bytes for the files of a hostile root directory or process.

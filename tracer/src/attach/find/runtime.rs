@@ -47,6 +47,12 @@ pub fn runtime_of(pid: u32) -> Vec<Runtime> {
     found
 }
 
+/// True for the path of a libc.
+#[must_use]
+pub fn is_libc(path: &Path) -> bool {
+    parts(path).contains(&Part::Libc)
+}
+
 /// By the names that glibc (before and since 2.34) and musl install.
 fn parts(path: &Path) -> &'static [Part] {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();

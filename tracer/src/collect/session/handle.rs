@@ -51,6 +51,7 @@ impl Session {
             Event::Exec(exec) => self.exec(&exec)?,
             Event::Exit(exit) => self.exit(&exit)?,
             Event::Library(library) => self.library(&library)?,
+            Event::Object(object, path) => self.object(&object, path)?,
             Event::Output(output, bytes) => self.output(&output, bytes)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;

@@ -1,5 +1,7 @@
 //! Which processes are traced, and their probes.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
+
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -87,11 +89,19 @@ impl Session {
 
     /// A process loaded a library nobody looked at yet. It is held until its probes are in.
     pub(super) fn library(&mut self, library: &wire::LibraryLoaded) -> Result<(), Error> {
-        let pid = library.header.tgid;
+        let pid = library.object.header.tgid;
         let result = self.look_at(pid, library);
         // Whatever went wrong, the process must go on.
-        self.resume(&library.header);
+        self.resume(&library.object.header);
         result
+    }
+
+    /// A traced process mapped an object.
+    pub(super) fn object(&mut self, object: &wire::Object, path: &[u8]) -> Result<(), Error> {
+        let pid = object.header.tgid;
+        self.stacks.object(pid, object, path);
+        // A libc that is known holds nobody, and may be another than that of the process that started this one.
+        if find::is_libc(Path::new(OsStr::from_bytes(path))) { self.follow(pid) } else { Ok(()) }
     }
 
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
@@ -105,11 +115,11 @@ impl Session {
         }
         self.place(pid)?;
         self.stacks.refresh(pid);
-        if library.drivers != 0 {
+        if library.object.drivers != 0 {
             self.look_for_python(pid)?;
         }
-        if library.key.hash > wire::UNKNOWABLE {
-            self.kernel.know_library(library.key)?;
+        if library.object.key.hash > wire::UNKNOWABLE {
+            self.kernel.know_library(library.object.key)?;
         }
         Ok(())
     }

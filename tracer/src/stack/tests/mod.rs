@@ -1,6 +1,7 @@
 //! Unwinds of real processes, held against gdb's.
 
 mod damage;
+mod linked;
 mod target;
 
 use std::{path::Path, process::Command};

@@ -1,0 +1,74 @@
+//! Stacks of processes that have ended, by what their dynamic linker told while they lived.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+
+use super::{
+    super::{Stacks, cut::Cut},
+    OPTIMISED, Unwinder,
+    target::{Target, build},
+};
+
+/// What the kernel side tells of each object: its load bias, where its dynamic section is, its path.
+fn told(pid: u32) -> Vec<(tracer_ebpf::Object, String)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut first = BTreeMap::new();
+    for line in maps.lines() {
+        let Some(path) = line.split_whitespace().nth(5).filter(|path| path.starts_with('/')) else { continue };
+        let start = u64::from_str_radix(line.split_once('-').unwrap().0, 16).unwrap();
+        first.entry(path.to_owned()).or_insert(start);
+    }
+    let object = |(path, start)| {
+        let bytes = fs::read(&path).unwrap();
+        let file = object::File::parse(&*bytes).ok()?;
+        let bias: u64 = start - (file.segments().next()?.address() & !0xfff);
+        let dynamic = bias + file.section_by_name(".dynamic")?.address();
+        Some((tracer_ebpf::Object { bias, dynamic, ..Default::default() }, path))
+    };
+    first.into_iter().filter_map(object).collect()
+}
+
+fn tell(stacks: &mut Stacks, pid: u32, objects: &[(tracer_ebpf::Object, String)]) {
+    objects.iter().for_each(|(object, path)| stacks.object(pid, object, path.as_bytes()));
+}
+
+#[test]
+fn what_the_linker_told_serves_for_the_map_of_a_process_that_is_gone() {
+    let dir = build("callbacks.c", &OPTIMISED);
+    let target = Target::program(&dir);
+    let (pid, (regs, bytes), objects) = (target.pid(), target.capture(), told(target.pid()));
+    let alive = Unwinder::default().frames(pid, &regs, &bytes);
+    assert!(alive.len() > 40 && objects.len() >= 4, "{objects:?}");
+    target.kill();
+
+    let mut gone = Unwinder::default();
+    tell(&mut gone.stacks, pid, &objects);
+    assert_eq!(gone.frames(pid, &regs, &bytes), alive);
+
+    // A child that shares the parent's objects until it executes a program of its own.
+    let mut child = Unwinder::default();
+    tell(&mut child.stacks, pid, &objects);
+    child.stacks.fork(pid, pid + 1);
+    child.stacks.forget(pid);
+    assert_eq!(child.frames(pid + 1, &regs, &bytes), alive);
+    child.stacks.forget(pid + 1);
+    assert_eq!(child.frames(pid + 1, &regs, &bytes)[0].function, Cut::Gone.text());
+}
+
+#[test]
+fn another_file_by_the_same_name_is_not_the_object() {
+    let dir = build("callbacks.c", &OPTIMISED);
+    let target = Target::program(&dir);
+    let (pid, (regs, bytes), mut objects) = (target.pid(), target.capture(), told(target.pid()));
+    target.kill();
+    for (object, path) in &mut objects {
+        let is_library = Path::new(path).file_name().is_some_and(|name| name == "liblibrary.so");
+        object.dynamic += u64::from(is_library) * 16;
+    }
+    let mut unwinder = Unwinder::default();
+    tell(&mut unwinder.stacks, pid, &objects);
+    let found = unwinder.frames(pid, &regs, &bytes);
+    assert_eq!(found[0].function, Cut::NotCode.text());
+    assert!(found.iter().all(|frame| !frame.module.contains("liblibrary")), "{found:#?}");
+}
