@@ -48,7 +48,7 @@ fn every_command_copes(what: &str, trace: &Path) -> String {
         match output.status.code() {
             // Folded stacks of nothing are no lines.
             Some(0) => {
-                assert!(arguments.contains(&"folded".into()) || !output.stdout.is_empty(), "nothing: {}", shown())
+                assert!(arguments.contains(&"folded".into()) || !output.stdout.is_empty(), "nothing: {}", shown());
             }
             Some(1) => assert!(said.starts_with("error: ") || said.starts_with("vramtrace: "), "{}", shown()),
             _ => panic!("{}", shown()),

@@ -17,7 +17,7 @@ use crate::command::{cargo, line, root, run, target};
 const CARGO_FUZZ: &str = "0.13.2";
 /// What cargo-fuzz builds for: sanitizers need the target named.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Memory that an input may take, MiB, AddressSanitizer's shadow and red zones with it; and one allocation.
+/// Memory that an input may take, MiB, `AddressSanitizer`'s shadow and red zones with it; and one allocation.
 const MEMORY: [&str; 2] = ["-rss_limit_mb=2048", "-malloc_limit_mb=512"];
 /// Seconds that one input may take; with the sanitizer on, on a busy machine.
 const TIMEOUT: &str = "-timeout=25";
@@ -117,7 +117,7 @@ fn fuzz(name: &str, longest: u32, seconds: u32) -> Result<Sum> {
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(&program).args([&corpus, &seeds]).args(MEMORY).args([TIMEOUT]);
     command.arg(format!("-max_len={longest}")).arg(format!("-max_total_time={seconds}"));
-    command.arg(format!("-artifact_prefix={}/", findings.display())).arg("-print_final_stats=1");
+    command.arg(format!("-artifact_prefix={}/", findings.display())).args(["-print_final_stats=1", "-print_funcs=0"]);
     let dictionary = seeds.with_extension("dict");
     if fs::metadata(&dictionary).is_ok_and(|meta| meta.len() > 0) {
         command.arg(format!("-dict={}", dictionary.display()));

@@ -127,7 +127,7 @@ fn shape(kind: u32, input: &mut Input<'_>, bytes: &mut Vec<u8>) {
                 ioctl::UVM_FREE,
                 ioctl::UVM_UNMAP_EXTERNAL,
             ];
-            ioctl.cmd = if input.u8() % 3 == 0 { input.pick(&uvm) } else { ioctl::request(nr, size) };
+            ioctl.cmd = if input.u8().is_multiple_of(3) { input.pick(&uvm) } else { ioctl::request(nr, size) };
             ioctl.ret = input.pick(&[0, 0, 0, -1]);
             (ioctl.arg_len, ioctl.params_len) = (size, u32::from(input.u8()));
             ioctl.depth = (input.u8() % 12).into();
@@ -300,7 +300,7 @@ impl Session {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let record = |(n, kind): (usize, &u32)| {
         let body = size_of_kind(*kind) - size_of::<wire::Header>();
-        let filler: Vec<u8> = (0..body.min(600)).map(|at| (at * (n + 3) >> 2) as u8).collect();
+        let filler: Vec<u8> = (0..body.min(600)).map(|at| ((at * (n + 3)) >> 2) as u8).collect();
         [&[n as u8, (n * 5) as u8, 128 | 7][..], &(filler.len() as u16).to_le_bytes(), &filler, &[1; 40]].concat()
     };
     let records: Vec<Vec<u8>> = KINDS.iter().enumerate().map(record).collect();

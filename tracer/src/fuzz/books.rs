@@ -25,13 +25,14 @@ pub fn pickle(data: &[u8]) {
     if format.write(&job, &mut bytes).is_ok() {
         reader::check(&bytes).expect("a snapshot that can be read");
     }
+    let which = usize::from(what / 12);
     match what % 12 {
-        0 => outputs::report(&book, rules),
-        1 => outputs::compare(&book, &book, rules),
+        0 => outputs::report(&book, rules, which),
+        1 => outputs::compare(&book, &book, rules, which),
         2 => outputs::pictures(&book, rules),
         3 => {
             let half = scenario::book(&data[..data.len() / 2]);
-            outputs::compare(&half, &book, rules);
+            outputs::compare(&half, &book, rules, which);
         }
         n => outputs::export(&book, rules, nowhere, usize::from(n) - 4),
     }

@@ -16,18 +16,18 @@ use crate::{
     },
 };
 
-/// The report in each form and at each moment, and what must hold of it whatever the book.
-pub(super) fn report(book: &Book, rules: &Rules) {
+/// The report in each form, at a moment that `which` says, and what must hold of it whatever the book.
+pub(super) fn report(book: &Book, rules: &Rules, which: usize) {
     let axes = Axes::with_rules(book, rules);
-    for at in [At::End, At::Peak, At::Oom, At::Time(std::time::Duration::from_millis(1))] {
-        let queries = [Query::suiting(&axes, at), Query { by: Axis::ALL.to_vec(), at, ..Query::default() }];
-        for query in queries {
-            let Ok(summary) = Summary::of(&axes, &query) else { continue };
-            adds_up(&summary);
-            black_box(text::render(&summary, "a.vrt", text::Style::default()));
-            let shown = json::render(&summary);
-            serde_json::from_str::<serde_json::Value>(&shown).expect("the report is JSON");
-        }
+    let moments = [At::End, At::Peak, At::Oom, At::Time(std::time::Duration::from_millis(1))];
+    let at = moments[which % moments.len()];
+    let queries = [Query::suiting(&axes, at), Query { by: Axis::ALL.to_vec(), at, ..Query::default() }];
+    for query in queries {
+        let Ok(summary) = Summary::of(&axes, &query) else { continue };
+        adds_up(&summary);
+        black_box(text::render(&summary, "a.vrt", text::Style::default()));
+        let shown = json::render(&summary);
+        serde_json::from_str::<serde_json::Value>(&shown).expect("the report is JSON");
     }
 }
 
@@ -45,17 +45,17 @@ fn adds_up(summary: &Summary) {
     }
 }
 
-/// A comparison with another book, in each form; of a book with itself there is no difference.
-pub(super) fn compare(base: &Book, other: &Book, rules: &Rules) {
+/// A comparison with another book, in each form, at a moment that `which` says; of a book with itself there is no difference.
+pub(super) fn compare(base: &Book, other: &Book, rules: &Rules, which: usize) {
     let axes = [base, other].map(|book| Axes::with_rules(book, rules));
     let (base, other) = (Run { name: "a.vrt", axes: &axes[0] }, Run { name: "b.vrt", axes: &axes[1] });
-    for when in [When::default(), When::At(At::End), When::At(At::Peak), When::Common] {
-        let Ok(diff) = Diff::new(&base, &other, &Question { when, ..Question::default() }) else { continue };
-        black_box(diff::text::render(&diff, text::Style::default()));
-        serde_json::from_str::<serde_json::Value>(&diff::json::render(&diff)).expect("the comparison is JSON");
-        if std::ptr::eq(axes[0].book(), axes[1].book()) {
-            assert_eq!(diff.bytes.delta_bytes, 0, "a run differs from itself");
-        }
+    let moments = [When::default(), When::At(At::End), When::At(At::Peak), When::Common];
+    let when = moments[which % moments.len()];
+    let Ok(diff) = Diff::new(&base, &other, &Question { when, ..Question::default() }) else { return };
+    black_box(diff::text::render(&diff, text::Style::default()));
+    serde_json::from_str::<serde_json::Value>(&diff::json::render(&diff)).expect("the comparison is JSON");
+    if std::ptr::eq(axes[0].book(), axes[1].book()) {
+        assert_eq!(diff.bytes.delta_bytes, 0, "a run differs from itself");
     }
 }
 

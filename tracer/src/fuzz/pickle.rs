@@ -66,7 +66,7 @@ impl<'a> Machine<'a> {
                     self.stack.push(Value::Dict(self.dicts.len() - 1));
                 }
                 b'e' => {
-                    let items = self.to_mark()?;
+                    let items = self.since_mark()?;
                     match self.stack.last() {
                         Some(Value::List(list)) => self.lists[*list].extend(items),
                         other => return Err(format!("appends to {other:?}")),
@@ -125,7 +125,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn to_mark(&mut self) -> Result<Vec<Value>, String> {
+    fn since_mark(&mut self) -> Result<Vec<Value>, String> {
         let at = self.stack.iter().rposition(|value| *value == Value::Mark).ok_or("no mark")?;
         let items = self.stack.split_off(at + 1);
         self.stack.pop();
@@ -133,7 +133,7 @@ impl<'a> Machine<'a> {
     }
 
     fn set_items(&mut self) -> Result<(), String> {
-        let items = self.to_mark()?;
+        let items = self.since_mark()?;
         let Some(Value::Dict(dict)) = self.stack.last() else { return Err("sets items of no dict".into()) };
         let (pairs, rest) = items.as_chunks::<2>();
         if !rest.is_empty() || !pairs.iter().all(|[key, _]| matches!(key, Value::Text(_))) {

@@ -40,7 +40,7 @@ pub fn rules(data: &[u8]) {
             book.logs.push(LogLine { t: 1000 * number as u64, process, fd: 1, text: text.to_owned() });
         }
     }
-    outputs::report(&book, &rules);
+    outputs::report(&book, &rules, data.len());
 }
 
 /// What is done with a line before any rule.

@@ -196,7 +196,7 @@ impl Scenario<'_> {
             tid: pid,
             device: self.number() % 3,
             address: u64::from(self.input.u16()) << 9,
-            bytes: if self.input.u8() % 2 == 0 { bytes } else { bytes.wrapping_neg() },
+            bytes: if self.input.u8().is_multiple_of(2) { bytes } else { bytes.wrapping_neg() },
             allocated: self.input.size(),
             reserved: self.input.size(),
             stack: self.of_stack(),

@@ -24,8 +24,13 @@ fn no_bytes_do_no_harm() {
     }
 }
 
+/// How many damaged seeds: a few, or as many as the variable says.
+fn cases() -> u32 {
+    std::env::var("VRAMTRACE_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(24)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn damaged_seeds_do_no_harm(

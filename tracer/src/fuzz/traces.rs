@@ -27,9 +27,10 @@ pub fn trace_reader(data: &[u8]) {
     let book = Book::of(reader);
     let rules = Rules::standard();
     // Which output: all of them for every input would take most of the time.
-    match data.last().copied().unwrap_or(0) % 4 {
-        0 => outputs::report(&book, rules),
-        1 => outputs::compare(&book, &book, rules),
+    let what = usize::from(data.last().copied().unwrap_or(0));
+    match what % 4 {
+        0 => outputs::report(&book, rules, what / 4),
+        1 => outputs::compare(&book, &book, rules, what / 4),
         2 => outputs::pictures(&book, rules),
         _ => exported(&book, data, usize::from(data[data.len() / 2])),
     }
@@ -58,9 +59,10 @@ pub fn trace_lines(data: &[u8]) {
     }
     let rules = Rules::standard();
     let book = ledger.finish();
-    match usize::from(*what) % (FORMATS.len() + 4) {
-        0 => outputs::report(&book, rules),
-        1 => outputs::compare(&book, &book, rules),
+    let (what, which) = (usize::from(*what) % (FORMATS.len() + 4), usize::from(*what) / (FORMATS.len() + 4));
+    match what {
+        0 => outputs::report(&book, rules, which),
+        1 => outputs::compare(&book, &book, rules, which),
         2 => outputs::pictures(&book, rules),
         3 => outputs::live(live, rules),
         format => exported(&book, &compress(&records).unwrap_or_default(), format - 4),

@@ -25,6 +25,7 @@ mod read;
 mod requests;
 mod rows;
 mod samples;
+mod stacks;
 mod strangers;
 pub mod torch;
 mod witness;
@@ -39,11 +40,8 @@ pub use model::{
 pub use query::{At, Peak, Timeline, Totals};
 
 use crate::probe::Effect;
-use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
+use crate::trace::record::{Call, Header, Log, Nvml, Op, Record, Rm, Source};
 use rows::{Event, Place, Row, Rows, sort, used};
-
-/// Reason of a loss: figures that no machine can have were left out.
-pub(crate) const IMPOSSIBLE: &str = "impossible_figure";
 
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Clone, Default)]
@@ -75,11 +73,7 @@ impl Ledger {
 
     /// Takes the next record.
     pub fn push(&mut self, record: Record) {
-        let (record, refused) = plausible::checked(record, &mut self.blocks);
-        if refused > 0 {
-            self.lost(IMPOSSIBLE.to_owned(), refused);
-        }
-        let Some(record) = record else { return };
+        let Some(record) = self.checked(record) else { return };
         match record {
             Record::Header(header) => self.header(header),
             Record::Library(library) => self.book.libraries.push(library),
@@ -143,24 +137,6 @@ impl Ledger {
         self.seen(header.t);
         self.gpus.list(&header.gpus);
         self.book.header = header;
-    }
-
-    /// Frames and stacks are numbered in order of appearance, so that a number is an index.
-    fn frame(&mut self, frame: Frame) {
-        if frame.id as usize == self.book.frames.len() {
-            self.book.frames.push(frame);
-        } else {
-            self.notice("stack frames are out of order: some stacks are not shown".to_owned());
-        }
-    }
-
-    fn stack(&mut self, stack: Stack) {
-        let known = |&frame: &u32| (frame as usize) < self.book.frames.len();
-        if stack.id as usize == self.book.stacks.len() && stack.frames.iter().all(known) {
-            self.book.stacks.push(stack.frames);
-        } else {
-            self.notice("stacks are out of order: some are not shown".to_owned());
-        }
     }
 
     /// The time of an event, for the ledger: what comes after a process's exit is the driver taking back what the
@@ -302,12 +278,12 @@ impl Ledger {
         }
         std::mem::take(&mut self.witness).finish(&mut self.book);
         let mut rows = std::mem::take(&mut self.rows);
-        let mut budget = std::mem::take(&mut rows.budget);
+        let budget = std::mem::take(&mut rows.budget);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);
         kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
         self.arrange(&rows);
-        if let Some(text) = self.requests.notice() {
+        for text in [self.requests.notice(), self.processes.notice()].into_iter().flatten() {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
@@ -326,13 +302,9 @@ impl Ledger {
             &self.unknown_frees,
             &requests,
             &past.before,
-            &mut budget,
             by_uuid,
         );
-        if budget.refused > 0 {
-            let sum = book.losses.entry(IMPOSSIBLE.to_owned()).or_default();
-            *sum = sum.saturating_add(budget.refused);
-        }
+        budget.close(&mut book);
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
         let segments = sort(&mut book.allocations, segments);
         let used = used(&book.allocations);

@@ -1,6 +1,7 @@
 //! Figures that no machine can have, taken out before they get anywhere: a damaged trace or a lying target may claim any,
 //! and sums over what is left cannot overflow.
 
+use super::{Book, Kind, Ledger};
 use crate::trace::record::{Call, Header, Nvml, Process, Record, Rm};
 
 /// Most bytes that one figure can be: 1 PiB, a thousand times what a GPU or its host has.
@@ -12,12 +13,15 @@ pub(super) const EVENTS: u64 = 1 << 50;
 /// Latest time: 146 years after the machine started, or after 1970.
 const TIME: u64 = 1 << 62;
 
+/// Reason of a loss: figures were left out.
+const IMPOSSIBLE: &str = "impossible_figure";
+
 /// What bytes may still be claimed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     claimed: u64,
     /// Claims that were refused.
-    pub(super) refused: u64,
+    refused: u64,
 }
 
 impl Budget {
@@ -34,10 +38,32 @@ impl Budget {
             }
         }
     }
+
+    /// Checks the rows that were made last, of memory from before tracing began, and says what was refused.
+    pub(super) fn close(mut self, book: &mut Book) {
+        for row in book.allocations.iter_mut().filter(|row| row.kind == Kind::PreAttach) {
+            row.bytes = self.take(row.bytes);
+        }
+        if self.refused > 0 {
+            let sum = book.losses.entry(IMPOSSIBLE.to_owned()).or_default();
+            *sum = sum.saturating_add(self.refused);
+        }
+    }
+}
+
+impl Ledger {
+    /// What is left of a record.
+    pub(super) fn checked(&mut self, record: Record) -> Option<Record> {
+        let (record, refused) = checked(record, &mut self.blocks);
+        if refused > 0 {
+            self.lost(IMPOSSIBLE.to_owned(), refused);
+        }
+        record
+    }
 }
 
 /// The record without figures that cannot be, if anything is left of it; and how many there were.
-pub(super) fn checked(mut record: Record, blocks: &mut Budget) -> (Option<Record>, u64) {
+fn checked(mut record: Record, blocks: &mut Budget) -> (Option<Record>, u64) {
     let mut refused = 0;
     for t in times(&mut record) {
         refused += u64::from(*t > TIME);
