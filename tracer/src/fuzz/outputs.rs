@@ -45,7 +45,7 @@ fn adds_up(summary: &Summary) {
     }
 }
 
-/// A comparison with another book, in each form, at a moment that `which` says; of a book with itself there is no difference.
+/// A comparison with another book, in each form, at a moment that `which` says. A book does not differ from itself.
 pub(super) fn compare(base: &Book, other: &Book, rules: &Rules, which: usize) {
     let axes = [base, other].map(|book| Axes::with_rules(book, rules));
     let (base, other) = (Run { name: "a.vrt", axes: &axes[0] }, Run { name: "b.vrt", axes: &axes[1] });
