@@ -1,4 +1,4 @@
-"""What a probe costs in a Python program: `bench.py call|block ROUNDS DEPTH` prints nanoseconds a call."""
+"""What a probe costs in a Python program: `bench.py STEP ROUNDS DEPTH` prints nanoseconds a round."""
 
 import ctypes
 import sys

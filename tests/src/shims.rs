@@ -58,12 +58,19 @@ const PRODUCTS: &[Product] = &[
     Product { name: "odd", sources: &["actors/odd"], flags: &["-rdynamic"] },
     Product { name: "lines", sources: &["actors/lines"], flags: &[] },
     Product { name: "call-all", sources: &["actors/caller"], flags: &[] },
-    Product { name: "bench", sources: &["actors/bench"], flags: &["-l:libc10.so"] },
+    // With frame pointers: what the bench compares with walks stacks by them.
+    Product { name: "bench", sources: &["actors/bench"], flags: &["-fno-omit-frame-pointer", "-l:libc10.so"] },
     Product {
         name: "libbench.so",
         sources: &["actors/bench"],
-        flags: &["-shared", "-fvisibility=hidden", "-l:libc10.so"],
+        flags: &["-shared", "-fvisibility=hidden", "-fno-omit-frame-pointer", "-l:libc10.so"],
     },
+    Product {
+        name: "libbench-malloc.so",
+        sources: &["actors/malloc"],
+        flags: &["-shared", "-fvisibility=hidden", "-fno-builtin"],
+    },
+    Product { name: "libpreload.so", sources: &["actors/preload"], flags: SHARED },
     Product { name: "smi", sources: &["cuda/smi"], flags: &["-l:libnvidia-ml.so.1"] },
 ];
 

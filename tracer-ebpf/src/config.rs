@@ -36,6 +36,8 @@ pub struct Config {
     pub mnt_inum: u32,
     /// `task_struct.mm`.
     pub task_mm: u32,
+    /// `mm_struct.start_stack`: where the main thread's stack begins.
+    pub mm_start_stack: u32,
     /// `mm_struct.uprobes_state.xol_area`.
     pub mm_xol: u32,
     /// `xol_area.vaddr`; 0 where the kernel does not say.

@@ -22,6 +22,7 @@ use crate::{
     hold::hold,
     maps::{EVENTS, KNOWN, TAILS, config, header, identify_inode, ids, kernel_word, lose, tracked},
     python::PYTHONS,
+    regs,
 };
 
 /// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
@@ -56,7 +57,7 @@ pub fn linker_state(ctx: ProbeContext) -> u32 {
         // SAFETY: the context of a uprobe; the cookie was set when the probe was attached.
         let distance = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
         // SAFETY: the kernel's register frame, valid for the program's run.
-        let debug = unsafe { (*ctx.regs).rip }.wrapping_add(distance);
+        let debug = regs::places(unsafe { &*ctx.regs })[0].wrapping_add(distance);
         walk(debug, config, Who { tgid, tid, ours });
     }
     0
@@ -181,8 +182,9 @@ fn tell(out: &mut LibraryLoaded, name_len: u64, who: Who) {
     let bytes = size_of::<Object>() + (name_len as usize & (NAME - 1));
     // SAFETY: at most the reserved record.
     let record = unsafe { core::slice::from_raw_parts((&raw const *out).cast::<u8>(), bytes) };
+    // It names native frames: what its loss costs is theirs.
     if EVENTS.output::<[u8]>(record, 0).is_err() {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullStack);
     }
 }
 

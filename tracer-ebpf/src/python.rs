@@ -21,8 +21,9 @@ use tracer_ebpf::{
 
 use crate::{
     code::{describe, identity, parts},
-    maps::{EVENTS, config, header, ids, kernel_word, lose},
+    maps::{EVENTS, config, header, ids, kernel_word, lose, no_room_for_stacks},
     read::{negative, nonzero, word},
+    regs,
 };
 
 /// Thread states looked at when the slot is not known.
@@ -56,8 +57,12 @@ pub fn send(tgid: u32, tid: u32) -> u32 {
     if python.threads == 0 {
         return 0;
     }
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return 0;
+    }
     let Some(mut entry) = EVENTS.reserve::<PythonStack>(0) else {
-        lose(Loss::UnreadableStack);
+        lose(Loss::RingFullStack);
         return 0;
     };
     let out = entry.as_mut_ptr();
@@ -120,7 +125,7 @@ fn search(python: &Python, pointer: u64) -> u64 {
 #[uprobe]
 pub fn code_end(ctx: ProbeContext) -> u32 {
     // SAFETY: the kernel's register frame, valid for the program's run.
-    let code = unsafe { &*ctx.regs }.rdi;
+    let [code, ..] = regs::arguments(unsafe { &*ctx.regs });
     let (tgid, _) = ids();
     // SAFETY: a map value; user space replaces it whole.
     if let Some(python) = PYTHONS.get_ptr(tgid).and_then(|p| unsafe { p.as_ref() })

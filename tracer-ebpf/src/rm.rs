@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     bindings::pt_regs,
-    helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_task_pt_regs},
+    helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_task_pt_regs},
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
@@ -12,6 +12,7 @@ use crate::{
     maps::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
     },
+    regs::{self, SAVED},
     request::{
         NV_IOCTL_MAGIC, RM_ALLOC, RM_ALLOC_MEMORY, RM_CONTROL, RM_DUP_OBJECT, RM_FREE, RM_VID_HEAP_CONTROL,
         UVM_UNMAP_EXTERNAL, XFER_CMD, copy_arg, copy_params, is_uvm, makes_memory, user, wanted,
@@ -20,7 +21,6 @@ use crate::{
     transfers,
 };
 
-const SYS_IOCTL: u64 = 16;
 /// One request, unwrapped.
 #[derive(Clone, Copy)]
 struct Request {
@@ -51,12 +51,13 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let (tgid, tid) = ids();
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    let cmd = regs.rsi as u32;
+    let [fd, cmd, arg, ..] = regs::arguments(regs);
+    let cmd = cmd as u32;
     if tracked(tgid) && wanted(cmd) {
         transfers::check();
         // SAFETY: no arguments.
         let enter_ns = unsafe { bpf_ktime_get_ns() };
-        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
+        let pending = Pending { cmd, fd: fd as u32, arg, enter_ns };
         if PENDING.insert(tid, pending, 0).is_err() {
             lose(Loss::MapFull);
         }
@@ -71,8 +72,8 @@ pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
     if let Some(pending) = take_pending(tid) {
         // SAFETY: as in `libc_ioctl`.
         let regs = unsafe { &*ctx.regs };
-        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
-        let ret = regs.rax as i32 as i64;
+        let registers = returned(regs);
+        let ret = regs::result(regs) as i32 as i64;
         request(tgid, tid, pending.request(ret), Some(registers));
     }
     0
@@ -110,14 +111,15 @@ pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
     let (tgid, tid) = ids();
     if tracked(tgid) {
         let (regs, ret): (u64, i64) = (ctx.arg(0), ctx.arg(1));
-        // SAFETY: the helper fails rather than faults.
-        if let Ok(regs) = unsafe { bpf_probe_read_kernel(regs as *const pt_regs) }
-            && regs.orig_rax == SYS_IOCTL
-            && wanted(regs.rsi as u32)
+        let [fd, cmd, arg] = SAVED.arguments;
+        if kernel_word(regs, SAVED.number).is_some_and(|number| number as u32 == regs::SYS_IOCTL)
+            && let Some(cmd) = kernel_word(regs, cmd)
+            && wanted(cmd as u32)
+            && let (Some(fd), Some(arg)) = (kernel_word(regs, fd), kernel_word(regs, arg))
+            && let Some(registers) = saved(regs)
         {
             transfers::check();
-            let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
-            let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
+            let (fd, cmd) = (fd as u32, cmd as u32);
             request(
                 tgid,
                 tid,
@@ -264,9 +266,22 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
 /// User registers at the system call.
 #[inline(always)]
 fn user_registers() -> Option<Registers> {
-    // SAFETY: the current task's own saved registers, read through a helper.
-    let regs = unsafe { bpf_probe_read_kernel(bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs) }.ok()?;
-    Some(Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true })
+    // SAFETY: no arguments but the current task.
+    saved(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64)
+}
+
+/// The same, of a thread whose registers the kernel keeps at `regs`.
+#[inline(always)]
+fn saved(regs: u64) -> Option<Registers> {
+    let [ip, sp, bp] = [kernel_word(regs, SAVED.ip)?, kernel_word(regs, SAVED.sp)?, kernel_word(regs, SAVED.bp)?];
+    Some(Registers { ip, sp, bp, returned: true })
+}
+
+/// Where a call has just returned to.
+#[inline(always)]
+fn returned(regs: &pt_regs) -> Registers {
+    let [ip, sp, bp] = regs::places(regs);
+    Registers { ip, sp, bp, returned: true }
 }
 
 /// The current process's open file behind `fd`; 0 when there is none.

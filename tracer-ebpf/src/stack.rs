@@ -1,10 +1,10 @@
 //! User registers and a slice of user stack, for unwinding in user space.
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use aya_ebpf::helpers::{bpf_get_current_task_btf, generated::bpf_probe_read_user};
 use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_RETURNED, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
 
 use crate::{
-    maps::{EVENTS, THREADS, config, header, lose},
+    maps::{EVENTS, THREADS, config, header, kernel_word, lose, no_room_for_stacks},
     python,
 };
 
@@ -18,14 +18,18 @@ pub struct Registers {
     pub returned: bool,
 }
 
+/// A stack with room for `N` bytes of it.
 #[repr(C)]
-struct Sample {
+struct Sample<const N: usize> {
     stack: Stack,
-    bytes: [u8; STACK_BYTES],
+    bytes: [u8; N],
 }
 
 const PAGE: u64 = 4096;
-const PAGES: usize = STACK_BYTES / PAGE as usize;
+/// Room for most stacks: the ring is not filled with what is not there.
+const SHALLOW: usize = 8 * 1024;
+/// Most bytes copied at once: a bound that the verifier sees.
+const MOST: u64 = STACK_BYTES as u64 - 8;
 
 /// Sends the stack from `registers.sp` up, and the Python frames if there are any. The next record of this thread refers
 /// to them by the flags this gives: `FLAG_STACK`, `FLAG_PYTHON`.
@@ -33,16 +37,47 @@ const PAGES: usize = STACK_BYTES / PAGE as usize;
 pub fn send(tgid: u32, tid: u32, registers: Registers) -> u32 {
     // Python first: behind the other's branches the verifier would go through it once for each.
     let python = python::send(tgid, tid);
-    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && copied(tgid, tid, registers);
+    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && sample(tgid, tid, &registers);
     python | if native { FLAG_STACK } else { 0 }
+}
+
+#[inline(never)]
+fn sample(tgid: u32, tid: u32, registers: &Registers) -> bool {
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return false;
+    }
+    let len = extent(registers.sp);
+    if len <= SHALLOW as u64 - 8 {
+        copied::<SHALLOW>(tgid, tid, registers, len)
+    } else {
+        copied::<STACK_BYTES>(tgid, tid, registers, len)
+    }
+}
+
+/// Bytes from `sp` to where the stack ends, at most [`MOST`]. Reading past the end costs a page fault, more than all the
+/// rest of a copy. What is above the main thread's first frame are its arguments and environment; C libraries put another
+/// thread's control block, which its thread pointer points to, above its first frame. No stack goes across either; which
+/// thread it is need not be known, as the other's end is far off.
+#[inline(never)]
+fn extent(sp: u64) -> u64 {
+    // SAFETY: no arguments.
+    let task = unsafe { bpf_get_current_task_btf() } as u64;
+    let Some(config) = config() else { return MOST };
+    let thread = kernel_word(task, config.task_fsbase).unwrap_or(0);
+    let mm = kernel_word(task, config.task_mm).unwrap_or(0);
+    let first = kernel_word(mm, config.mm_start_stack).unwrap_or(0);
+    // An end at or below `sp` is none: the difference is huge.
+    let below = |end: u64| end.wrapping_sub(sp).wrapping_sub(1);
+    below(thread).min(below(first)).min(MOST - 1) + 1
 }
 
 /// Sends the native part. The whole sample is reserved at once: a per-CPU buffer is not safe here, since these programs
 /// can be preempted.
 #[inline(always)]
-fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
-    let Some(mut entry) = EVENTS.reserve::<Sample>(0) else {
-        lose(Loss::UnreadableStack);
+fn copied<const N: usize>(tgid: u32, tid: u32, registers: &Registers, len: u64) -> bool {
+    let Some(mut entry) = EVENTS.reserve::<Sample<N>>(0) else {
+        lose(Loss::RingFullStack);
         return false;
     };
     let sample = entry.as_mut_ptr();
@@ -57,9 +92,13 @@ fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
             }
         }
     }
-    // SAFETY: `sample` points to a reserved record of that size; the copy below stays in its `bytes`.
+    // SAFETY: `sample` points to a reserved record of that size; the copies below stay in its `bytes`.
     unsafe {
-        let len = copy((&raw mut (*sample).bytes).cast(), registers.sp);
+        let to = (&raw mut (*sample).bytes).cast();
+        let mut len = len as u32 & (N as u32 - 1);
+        if bpf_probe_read_user(to, len, registers.sp as *const _) != 0 {
+            len = copy_pages::<N>(to.cast(), registers.sp);
+        }
         if len == 0 {
             entry.discard(0);
             lose(Loss::UnreadableStack);
@@ -79,23 +118,24 @@ fn copied(tgid: u32, tid: u32, registers: Registers) -> bool {
     true
 }
 
-/// Copies page by page, so that the stack's end does not fail the whole read. Gives the bytes copied.
+/// Copies page by page a stack that ends somewhere else (a coroutine's): its end then does not fail the whole read. Gives
+/// the bytes copied.
 ///
 /// # Safety
-/// `to` must have room for [`STACK_BYTES`].
+/// `to` must have room for `N` bytes.
 #[inline(always)]
-unsafe fn copy(to: *mut u8, sp: u64) -> u32 {
+unsafe fn copy_pages<const N: usize>(to: *mut u8, sp: u64) -> u32 {
     let first = PAGE - (sp & (PAGE - 1));
     // SAFETY: the first piece is at most one page.
     if unsafe { bpf_probe_read_user(to.cast(), first as u32 & 0x1fff, sp as *const _) } != 0 {
         return 0;
     }
     let mut len = first & 0x1fff;
-    for _ in 1..PAGES {
-        if len > (STACK_BYTES as u64 - PAGE) {
+    for _ in 1..N as u64 / PAGE {
+        if len > (N as u64 - PAGE) {
             break;
         }
-        // SAFETY: `len` + one page is within `STACK_BYTES`.
+        // SAFETY: `len` + one page is within `N`.
         if unsafe { bpf_probe_read_user(to.add(len as usize).cast(), PAGE as u32, (sp + len) as *const _) } != 0 {
             break;
         }

@@ -8,6 +8,7 @@ mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod faults;
 mod fuzz;
 mod pythons;
 mod readers;
@@ -40,6 +41,8 @@ enum Xtask {
     Test(test::Args),
     /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
     Bench(bench::Args),
+    /// Kill tracer, target, driver and guard at every point, and look at what is left; prints a table
+    Faults(faults::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
     /// Fuzz everything that reads foreign bytes; inputs and findings stay under target/fuzz/
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
+        Xtask::Faults(args) => faults::main(&args),
         Xtask::Demo => demo::main(),
         Xtask::Fuzz(args) => fuzz::main(&args),
         Xtask::Dist => dist::main(),

@@ -72,7 +72,7 @@ fn components() -> Result<()> {
     Ok(())
 }
 
-fn packages(wanted: &[(&str, &str)]) -> Result<()> {
+pub(crate) fn packages(wanted: &[(&str, &str)]) -> Result<()> {
     if !found("apt-get") || !found("dpkg-query") {
         bail!("set-up knows Debian only; install the counterparts of: {}", named(wanted));
     }

@@ -92,19 +92,23 @@ fn ebpf() -> Result<()> {
 }
 
 fn live(tally: &mut Tally) -> Result<()> {
+    let result = count(&mut live_tests(&["--no-fail-fast"])?, tally);
+    give_back_target()?;
+    result?;
+    all_ran(tally)
+}
+
+/// The live tests, with what they run, built as the user who calls and to be run as root. [`give_back_target`] after it.
+pub(crate) fn live_tests(arguments: &[&str]) -> Result<Command> {
     run(cargo_built("build")?.args(["--package", "tracer", "--package", LIVE]))?;
-    // Built as the user who calls, run as root.
     let mut test = cargo_built("test")?;
-    test.args(["--no-fail-fast", "--package", LIVE]);
+    test.args(["--package", LIVE]).args(arguments);
     if !is_root()? {
         let path = env::var("PATH").unwrap_or_default();
         // sudo puts a PATH of its own; the tests start programs by the user's.
         test.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", format!("sudo -E env PATH={path}"));
     }
-    let result = count(&mut test, tally);
-    give_back_target()?;
-    result?;
-    all_ran(tally)
+    Ok(test)
 }
 
 fn real(tally: &mut Tally) -> Result<()> {
@@ -131,7 +135,7 @@ fn all_ran(tally: &Tally) -> Result<()> {
 }
 
 /// Files that tests made as root under the target directory go to the user.
-fn give_back_target() -> Result<()> {
+pub(crate) fn give_back_target() -> Result<()> {
     if is_root()? {
         return Ok(());
     }

@@ -1,23 +1,18 @@
 /*
- * What a probe costs: calls a probed function that does nothing, from a stack some calls deep. `bench call|block ROUNDS`
- * prints nanoseconds a call; as a library, for Python.
+ * What a probe costs: calls a function that does next to nothing, from a stack some calls deep. As a library, for Python.
+ *
+ *     bench STEP ROUNDS                           prints nanoseconds a round; steps are in step.c
+ *     bench storm STEP RATE SECONDS PROCESSES     prints rounds made, and seconds
+ *
+ * With BENCH_WAIT set it begins when its input has a line or ends, for a tracer that wants a process to attach to.
  */
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define API __attribute__((visibility("default")))
-
-struct device {
-    int8_t type, index;
-};
-/* libc10.so */
-void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t, size_t, size_t, struct device);
-void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t, size_t, size_t, struct device);
+#include "bench.h"
 
 enum { DEPTH = 30 };
 
@@ -28,34 +23,40 @@ static double now(void) {
     return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
 }
 
-static double timed(int block, long rounds) {
-    const struct device device = {1, 0};
+static double timed(step_fn step, long rounds) {
     double begin = now();
-    for (long i = 0; i < rounds; i++) {
-        if (block)
-            _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE((void *)(uintptr_t)(4096 + 512 * i), 512, 512, 4096,
-                                                                 device);
-        else
-            _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(512, 512, 4096, device);
-    }
+    for (long i = 0; i < rounds; i++)
+        step(i);
     return (now() - begin) / (double)rounds;
 }
 
-static __attribute__((noinline)) double deep(int depth, int block, long rounds) {
+static __attribute__((noinline)) double deep(int depth, step_fn step, long rounds) {
     volatile char frame[64] = {0};
-    double result = depth ? deep(depth - 1, block, rounds) : timed(block, rounds);
+    double result = depth ? deep(depth - 1, step, rounds) : timed(step, rounds);
     return result + frame[0];
 }
 
 API double bench(const char *what, long rounds) {
-    int block = !strcmp(what, "block");
-    deep(DEPTH, block, rounds / 10);
+    step_fn step = step_of(what);
+    if (!step)
+        exit(2);
+    if (getenv("BENCH_WAIT"))
+        getchar();
+    deep(DEPTH, step, rounds / 10);
     /* A tracer that has just begun has other things to do. */
     usleep(100000);
-    return deep(DEPTH, block, rounds);
+    return deep(DEPTH, step, rounds);
+}
+
+static __attribute__((noinline)) int deep_storm(int depth, char **argv) {
+    volatile char frame[64] = {0};
+    int result = depth ? deep_storm(depth - 1, argv) : storm(argv[2], atof(argv[3]), atof(argv[4]), atoi(argv[5]));
+    return result + frame[0];
 }
 
 int main(int argc, char **argv) {
+    if (argc == 6 && !strcmp(argv[1], "storm"))
+        return deep_storm(DEPTH, argv);
     if (argc != 3)
         return 2;
     printf("%.1f\n", bench(argv[1], atol(argv[2])));

@@ -2,6 +2,7 @@
 //! readable, and nothing may stay behind.
 
 mod holds;
+mod serving;
 mod signals;
 
 use std::fs;

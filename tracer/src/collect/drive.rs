@@ -15,6 +15,8 @@ use crate::trace::record::Outcome;
 
 /// Longest sleep: bounds how late NVML is asked after a change, and how much a kill -9 can lose.
 const SLICE: Duration = Duration::from_millis(50);
+/// Events that come faster than this gather for as long: to wake up takes as much time as some of them.
+const GATHER: Duration = Duration::from_millis(1);
 /// How often what was seen is made readable in the file.
 const FLUSH: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_secs(1);
@@ -62,12 +64,17 @@ pub fn drive(
     mut progress: impl FnMut(&Session),
 ) -> Result<End, Error> {
     let begun = Instant::now();
-    let (mut flushed, mut ticked, mut settled) = (begun, begun, begun);
+    let (mut flushed, mut ticked, mut settled, mut woken) = (begun, begun, begun, begun);
     let mut interrupted = false;
     let mut others = vec![signals.as_fd()];
     others.extend(until.target.map(|target| target.pidfd));
     loop {
+        let before = session.count();
         let more = session.drain()?;
+        if !more && session.count() > before && woken.elapsed() < GATHER {
+            std::thread::sleep(GATHER);
+        }
+        woken = Instant::now();
         let ready = session.wait(&others, if more { Duration::ZERO } else { SLICE })?;
         while let Some(signal) = ready[0].then(|| signals.next()).flatten() {
             let Some(target) = until.target else { return Ok(End::Signal(signal)) };

@@ -223,7 +223,8 @@ impl Session {
             }
             Event::Fork(fork) => {
                 let (parent, pid) = (fork.header.tgid, PID + fork.other % 3);
-                self.processes.fork(parent, pid);
+                let ended = self.processes.fork(parent, pid, fork.header.time_ns);
+                ended.into_iter().for_each(|record| self.record(record));
                 self.stacks.fork(parent, pid);
                 let step = Step::Forked { parent };
                 self.record(Record::Process(Process { t: fork.header.time_ns, pid, step }));

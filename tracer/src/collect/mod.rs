@@ -4,6 +4,7 @@ pub mod clock;
 pub mod drive;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod identity;
 pub mod ioctl;
 mod lines;
 mod losses;

@@ -6,11 +6,11 @@ mod output;
 mod place;
 mod stacks;
 
-use std::{collections::HashSet, io, os::fd::AsFd as _, rc::Rc, time::Duration};
+use std::{collections::HashSet, io, os::fd::AsFd, rc::Rc, time::Duration};
 
 use super::{
-    clock::monotonic_ns, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler, pending::Pending,
-    processes::Processes, sink::Sink,
+    clock::monotonic_ns, identity::Identities, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler,
+    pending::Pending, processes::Processes, sink::Sink,
 };
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
@@ -54,12 +54,14 @@ pub type Matcher = Box<dyn Fn(u32) -> bool>;
 /// A running session.
 pub struct Session {
     kernel: Kernel,
-    events: RingBuf<MapData>,
+    /// `None` only while records are taken from it.
+    events: Option<RingBuf<MapData>>,
     placer: Placer,
     writer: Sink,
     interner: Interner,
     stacks: Stacks,
     processes: Processes,
+    identities: Identities,
     nvml: Option<Sampler>,
     losses: Losses,
     abi: Abi,
@@ -76,6 +78,8 @@ pub struct Session {
     guard: Rc<Guard>,
     /// After `kernel`, so that it is dropped after it.
     _stand_down: StandDown,
+    /// All that the kernel sent has been looked at since the last tick.
+    caught_up: bool,
     /// Last time an object that owns memory came or went.
     changed: Option<u64>,
     /// Files that carry objects between processes, open as far as is known.
@@ -112,13 +116,14 @@ impl Session {
         let Parts { mut kernel, placer, writer, nvml, abi, matcher, rules } = parts;
         let guard = Rc::new(Guard::start(kernel.held().map()).map_err(Error::Guard)?);
         Ok(Self {
-            events: kernel.events()?,
+            events: Some(kernel.events()?),
             kernel,
             placer,
             writer,
             interner: Interner::new(),
             stacks: Stacks::new(),
             processes: Processes::default(),
+            identities: Identities::default(),
             nvml,
             losses: Losses::default(),
             abi,
@@ -130,6 +135,7 @@ impl Session {
             matcher,
             _stand_down: StandDown(Rc::clone(&guard)),
             guard,
+            caught_up: false,
             changed: None,
             transfers: HashSet::new(),
             count: 0,
@@ -188,15 +194,15 @@ impl Session {
     /// `poll(2)` failed.
     pub fn wait(&self, others: &[std::os::fd::BorrowedFd<'_>], limit: Duration) -> Result<Vec<bool>, Error> {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-        let ring = self.events.as_fd();
-        let mut fds: Vec<_> =
-            std::iter::once(&ring).chain(others).map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let ring = self.events.as_ref().map(AsFd::as_fd);
+        let all = others.iter().chain(&ring);
+        let mut fds: Vec<_> = all.map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, limit) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(e) => return Err(Error::Poll(e.into())),
         }
-        Ok(fds[1..].iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty())).collect())
+        Ok(fds[..others.len()].iter().map(|fd| fd.revents().is_some_and(|e| !e.is_empty())).collect())
     }
 }
 

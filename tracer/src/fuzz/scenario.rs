@@ -262,7 +262,7 @@ impl Scenario<'_> {
     fn other(&mut self) -> Record {
         let t = self.t;
         match self.input.u8() % 4 {
-            0 => Record::Loss(Loss { t, why: "ring_full".into(), count: self.input.size() }),
+            0 => Record::Loss(Loss { t, why: "ring_full".into(), count: self.input.size(), ..Loss::default() }),
             1 => Record::Notice(Notice { t, text: "something".into() }),
             2 => Record::Library(Library { t, path: "/lib/libcuda.so.1".into(), placed: 3, ..Library::default() }),
             _ => {

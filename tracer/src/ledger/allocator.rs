@@ -1,7 +1,8 @@
 //! Follows `PyTorch`'s caching allocators through a trace.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use super::Map;
 use super::rows::{Numbers, Place, RowId, Rows, Table};
 use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
 use crate::trace::record::{self, Call};
@@ -17,12 +18,12 @@ struct Mapped {
 #[derive(Clone, Default)]
 pub(super) struct Allocators {
     torch: Torch,
-    devices: HashMap<(usize, u32), usize>,
+    devices: Map<(usize, u32), usize>,
     states: Vec<State>,
     /// Blocks handed out, by device and address.
-    live: HashMap<(usize, u64), usize>,
+    live: Map<(usize, u64), usize>,
     /// What each process has mapped, by address.
-    mapped: HashMap<usize, BTreeMap<u64, Mapped>>,
+    mapped: Map<usize, BTreeMap<u64, Mapped>>,
 }
 
 /// What is known of a device beside its table.
@@ -123,7 +124,7 @@ impl Allocators {
             let row = rows.get(row);
             // Memory that went without its mapping being seen to.
             if row.allocation.died.is_none() {
-                row.segment.get_or_insert((number as u32, base));
+                row.segment.get_or_insert_with(|| Box::new((number as u32, base)));
                 state.place.get_or_insert(row.place);
                 in_graph_pool |= row.capture;
             }
@@ -150,24 +151,24 @@ impl Allocators {
         Some(block.bytes)
     }
 
-    /// The tables. For each row of [`Book::allocations`](super::Book), `segments` has the device that it is a segment of,
-    /// its address, and whether a stream was being captured as it was made.
+    /// The tables. `segments` has the rows of [`Book::allocations`](super::Book) that are segments: the device that each is
+    /// one of, its address, and whether a stream was being captured as it was made.
     pub(super) fn finish(
         self,
-        segments: impl IntoIterator<Item = Option<(u32, u64, bool)>>,
+        segments: impl IntoIterator<Item = (u32, u32, u64, bool)>,
         gpu: impl Fn(Option<Place>, usize) -> Option<usize>,
     ) -> Torch {
         let Self { mut torch, states, .. } = self;
         for (device, state) in torch.devices.iter_mut().zip(states) {
             device.gpu = gpu(state.place, device.process);
         }
-        for (row, segment) in segments.into_iter().enumerate() {
-            if let Some((device, address, in_graph_pool)) = segment
-                && let Some(device) = torch.devices.get_mut(device as usize)
-            {
-                device.segments.push(Segment { row: row as u32, address, in_graph_pool });
+        for (row, device, address, in_graph_pool) in segments {
+            if let Some(device) = torch.devices.get_mut(device as usize) {
+                device.segments.push(Segment { row, address, in_graph_pool });
             }
         }
+        // In order of birth, as the rows are.
+        torch.devices.iter_mut().for_each(|device| device.segments.sort_by_key(|segment| segment.row));
         torch
     }
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::rows::{Place, Row};
-use super::{Allocation, Kind, Owner, ProcessInfo, api};
+use super::{Allocation, Kind, Map, Owner, ProcessInfo, api};
 use crate::probe::Effect;
 
 /// A larger pool follows the old one's free within this time, nanoseconds.
@@ -41,8 +41,12 @@ pub(super) fn classify(rows: &mut [Row], channels: &Channels, processes: &[Proce
     let smallest = smallest(rows);
     let burst = bursts(rows, &smallest);
     let mut replaced = Replaced::default();
+    // By list: rows share them.
+    let mut told: Map<*const String, Told> = Map::default();
     for (i, row) in rows.iter_mut().enumerate() {
-        let by_call = by_call(row, &first);
+        let calls = &row.allocation.calls;
+        let told = *told.entry(calls.as_ptr()).or_insert_with(|| Told::by(calls));
+        let by_call = by_call(row, told, &first);
         let is_small = smallest.get(&row.allocation.process) == Some(&row.allocation.bytes);
         let decided = if row.allocation.kind != Kind::Other {
             None
@@ -99,31 +103,57 @@ pub(super) fn witnesses(rows: &[Row], processes: &[ProcessInfo]) -> Vec<bool> {
     rows.iter().map(&mut tells).collect()
 }
 
+/// What the names of the calls around say by themselves.
+#[derive(Clone, Copy)]
+struct Told {
+    makes_context: bool,
+    innermost_is_runtime: bool,
+    /// A limit is changed inside the call that `kind` is of.
+    limit: bool,
+    /// By the innermost that tells.
+    kind: Option<(Kind, &'static str)>,
+}
+
+impl Told {
+    fn by(calls: &[String]) -> Self {
+        let mut told = Self {
+            makes_context: calls.iter().any(|name| api::makes_context(name)),
+            innermost_is_runtime: calls.last().is_some_and(|name| api::is_runtime(name)),
+            limit: false,
+            kind: None,
+        };
+        for name in calls.iter().rev() {
+            told.limit |= api::effect(name) == Some(Effect::Limit);
+            told.kind = api::kind(name);
+            if told.kind.is_some() {
+                break;
+            }
+        }
+        told
+    }
+}
+
 /// What the calls around say: context creation anywhere, else the innermost that tells.
-fn by_call(row: &Row, first: &FirstCalls) -> Option<(Kind, &'static str)> {
+fn by_call(row: &Row, told: Told, first: &FirstCalls) -> Option<(Kind, &'static str)> {
     let allocation = &row.allocation;
-    if allocation.calls.iter().any(|name| api::makes_context(name)) {
+    if told.makes_context {
         return Some((Kind::Context, "inside context creation"));
     }
     // Some runtimes create the context through private driver entry points. Its objects then stand directly inside the
     // first runtime call, where an allocation proper stands inside the driver call nested in it.
-    let innermost_is_runtime = allocation.calls.last().is_some_and(|name| api::is_runtime(name));
     let is_first = first.get(&(allocation.process, row.place)) == Some(&(allocation.tid, row.outer));
-    if innermost_is_runtime && is_first {
+    if told.innermost_is_runtime && is_first {
         return Some((Kind::Context, "directly inside the process's first runtime call"));
     }
-    allocation.calls.iter().rev().find_map(|name| match api::effect(name) {
-        Some(Effect::Limit) => by_limit(row.limit?),
-        _ => api::kind(name),
-    })
+    row.limit.filter(|_| told.limit).map(by_limit).or(told.kind)
 }
 
 /// What a change of a limit makes (`CUlimit`, `cuda.h`): 0 is the stack of each thread, the others size heaps and FIFOs.
-fn by_limit(limit: u64) -> Option<(Kind, &'static str)> {
-    Some(match limit {
+fn by_limit(limit: u64) -> (Kind, &'static str) {
+    match limit {
         0 => (Kind::LocalMemory, "inside a change of the stack limit"),
         _ => (Kind::Context, "inside a change of a heap's or FIFO's limit"),
-    })
+    }
 }
 
 fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) -> Option<(Kind, &'static str)> {

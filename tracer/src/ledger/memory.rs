@@ -6,10 +6,8 @@
 //! owner, and to nobody while a kernel client is it (`_gpuCollectMemInfo`, `gpu_rmapi.c`).
 //! UVM's own duplicates are left out: they stand behind their source and go with its mapping.
 
-use std::collections::HashMap;
-
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
-use super::{Death, Kind};
+use super::{Death, Kind, Map};
 
 /// Who holds a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +44,7 @@ struct Piece {
 /// All pieces alive.
 #[derive(Clone, Default)]
 pub(super) struct Memory {
-    pieces: HashMap<u64, Piece>,
+    pieces: Map<u64, Piece>,
     next: u64,
 }
 

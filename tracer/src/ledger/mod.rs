@@ -30,7 +30,7 @@ mod strangers;
 pub mod torch;
 mod witness;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 pub use live::{Card, Past};
 pub use model::{
@@ -42,6 +42,10 @@ pub use query::{At, Peak, Timeline, Totals};
 use crate::probe::Effect;
 use crate::trace::record::{Call, Header, Log, Nvml, Op, Record, Rm, Source};
 use rows::{Event, Place, Row, Rows, sort, used};
+
+/// For what is looked up with every record. foldhash is a fifth of `SipHash`'s cost and seeded too, so that a trace cannot know
+/// which keys collide.
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Clone, Default)]
@@ -95,15 +99,13 @@ impl Ledger {
             Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
-                for listed in &nvml.processes {
-                    if let Some(process) = self.processes.at(listed.pid, nvml.begin) {
-                        self.gpus.seen(process, &nvml.uuid);
-                    }
-                }
+                let traced = nvml.processes.iter().filter_map(|p| self.processes.at(p.pid, nvml.begin));
+                traced.for_each(|process| self.gpus.seen(process, &nvml.uuid));
                 self.nvml.push(nvml);
             }
             Record::Loss(loss) => {
                 self.seen(loss.t);
+                self.requests.lost(&loss, self.book.header.ledger);
                 self.lost(loss.why, loss.count);
             }
             Record::Notice(notice) => {
@@ -287,8 +289,8 @@ impl Ledger {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
-        let segments =
-            rows.gpu.iter().map(|row| row.segment.map(|(device, address)| (device, address, row.capture))).collect();
+        let segment = |(n, row): (usize, &Row)| row.segment.as_ref().map(|s| (n as u32, s.0, s.1, row.capture));
+        let segments: Vec<_> = rows.gpu.iter().enumerate().filter_map(segment).collect();
         let place = |rows: Vec<Row>| -> Vec<Allocation> {
             let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
@@ -306,8 +308,10 @@ impl Ledger {
         );
         budget.close(&mut book);
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
-        let segments = sort(&mut book.allocations, segments);
+        let places = sort(&mut book.allocations);
         let used = used(&book.allocations);
+        let place = |n: u32| places.as_ref().map_or(n, |places| places[n as usize]);
+        let segments = segments.into_iter().map(|(n, device, address, capture)| (place(n), device, address, capture));
         book.torch = allocators.finish(segments, |place, process| {
             let only = used.get(&process).copied().flatten();
             place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))

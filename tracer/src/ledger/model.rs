@@ -1,6 +1,7 @@
 //! The ledger's tables.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -190,8 +191,8 @@ pub struct Allocation {
     pub kind: Kind,
     /// Whose code asked for it.
     pub owner: Owner,
-    /// Probed API calls around it, outermost first.
-    pub calls: Vec<String>,
+    /// Probed API calls around it, outermost first. Shared: there are few ways to memory, and millions of rows.
+    pub calls: Arc<[String]>,
     /// Stack number.
     pub stack: Option<u32>,
     /// Why `kind` is what it is, in a few words.

@@ -1,7 +1,8 @@
 //! The resource manager's object tree, rebuilt from ioctls.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use super::Map;
 use super::memory::{Holder, Memory};
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use crate::trace::record::Alloc;
@@ -43,9 +44,9 @@ struct Client {
 /// Clients, objects, and what is behind exported files.
 #[derive(Clone, Default)]
 pub(super) struct Objects {
-    objects: HashMap<Key, Object>,
-    clients: HashMap<u32, Client>,
-    exports: HashMap<u64, Vec<(u32, u64)>>,
+    objects: Map<Key, Object>,
+    clients: Map<u32, Client>,
+    exports: Map<u64, Vec<(u32, u64)>>,
     memory: Memory,
 }
 

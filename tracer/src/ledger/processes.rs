@@ -1,8 +1,6 @@
 //! Traced processes, by pid and time.
 
-use std::collections::HashMap;
-
-use super::ProcessInfo;
+use super::{Map, ProcessInfo};
 use crate::trace::record::{Image, Process, Step};
 
 /// Bytes of arguments and environments that forked processes may have from their parents: a fork says it in a few bytes.
@@ -13,7 +11,7 @@ const INHERITED: usize = 256 << 20;
 pub(super) struct Processes {
     pub(super) list: Vec<ProcessInfo>,
     /// Entries of each pid, in order of appearance.
-    lives: HashMap<u32, Vec<usize>>,
+    lives: Map<u32, Vec<usize>>,
     inherited: usize,
     /// Forked processes whose arguments and environment are not kept.
     bare: u64,

@@ -1,10 +1,13 @@
 //! Rows of the ledger while it is being written.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
 
 use super::plausible::Budget;
-use super::{Allocation, Death, Kind, Owner};
+use super::{Allocation, Death, Kind, Map, Owner};
 
 /// How the trace names a GPU before its UUID is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,8 +31,8 @@ pub(super) struct Row {
     pub(super) limit: Option<u64>,
     /// The thread was capturing a stream.
     pub(super) capture: bool,
-    /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then.
-    pub(super) segment: Option<(u32, u64)>,
+    /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then: of few rows.
+    pub(super) segment: Option<Box<(u32, u64)>>,
 }
 
 /// Which table a row stands in.
@@ -68,8 +71,10 @@ pub(super) struct Rows {
     pub(super) imports: Vec<Row>,
     /// Threads that are capturing a stream into a graph.
     pub(super) capturing: HashSet<(usize, u32)>,
+    /// Lists of calls that rows have, each once.
+    calls: HashSet<Arc<[String]>, RandomState>,
     /// Rows made inside the API call that each thread is in, waiting for what its return tells.
-    open: HashMap<(usize, u32), (u64, Vec<RowId>)>,
+    open: Map<(usize, u32), (u64, Vec<RowId>)>,
     /// Of all rows there ever were.
     pub(super) budget: Budget,
 }
@@ -85,6 +90,16 @@ impl Rows {
 
     pub(super) fn get(&mut self, id: RowId) -> &mut Row {
         &mut self.table(id.table)[id.index]
+    }
+
+    /// The one list of these calls.
+    fn shared(&mut self, calls: &[String]) -> Arc<[String]> {
+        if let Some(known) = self.calls.get(calls) {
+            return Arc::clone(known);
+        }
+        let calls: Arc<[String]> = calls.into();
+        self.calls.insert(Arc::clone(&calls));
+        calls
     }
 
     /// Adds a row owned by `process`. Its kind is decided at the end, except for host memory.
@@ -104,7 +119,7 @@ impl Rows {
             died: None,
             kind,
             owner: Owner(Cow::Borrowed("unknown")),
-            calls: event.calls.to_vec(),
+            calls: self.shared(event.calls),
             stack: event.stack,
             evidence: "",
         };
@@ -143,6 +158,7 @@ impl Rows {
         });
         let kept = |rows: &mut [Row]| rows.iter().map(|row| is_kept(row, t)).collect();
         let numbers = Numbers([gpu, number(&mut self.host, kept), number(&mut self.imports, kept)]);
+        self.calls.retain(|calls| Arc::strong_count(calls) > 1);
         for (_, ids) in self.open.values_mut() {
             *ids = ids.iter().filter_map(|id| numbers.of(*id)).collect();
         }
@@ -204,14 +220,20 @@ fn number(rows: &mut Vec<Row>, which: impl FnOnce(&mut [Row]) -> Vec<bool>) -> V
     numbers
 }
 
-/// Puts rows in order of birth, and what `of` has for the first of them with them.
-pub(super) fn sort<T: Copy>(rows: &mut Vec<Allocation>, mut of: Vec<Option<T>>) -> Vec<Option<T>> {
-    of.resize(rows.len(), None);
-    let mut both: Vec<_> = std::mem::take(rows).into_iter().zip(of).collect();
-    both.sort_by_key(|(row, _)| row.born);
-    let (sorted, of) = both.into_iter().unzip();
-    *rows = sorted;
-    of
+/// Puts rows in order of birth. Gives where each now is, unless that is where it was.
+pub(super) fn sort(rows: &mut [Allocation]) -> Option<Vec<u32>> {
+    if rows.is_sorted_by_key(|row| row.born) {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+    order.sort_by_key(|&n| rows[n as usize].born);
+    let mut places = vec![0; rows.len()];
+    for (at, &n) in (0..).zip(&order) {
+        places[n as usize] = at;
+    }
+    // The same order: both sorts are stable.
+    rows.sort_by_key(|row| row.born);
+    Some(places)
 }
 
 /// The GPU that each process has memory on, where it is one.

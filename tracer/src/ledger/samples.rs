@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::processes::Processes;
 use super::query::Timeline;
@@ -94,12 +95,13 @@ pub(super) fn compare(
     gpu: impl Fn(&str) -> Option<usize>,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
-    let mut timelines = timelines(allocations);
+    let mut groups = groups(allocations);
+    let mut more = Vec::new();
     let folded = past.iter().filter_map(|((process, uuid), held)| Some(((*process, gpu(uuid)?), *held)));
     let folded: Keyed<(u64, u64)> = folded.collect();
     for (key, readings) in readings(nvml, processes, &folded, gpu) {
         let (process, gpu) = key;
-        let timeline = timelines.remove(&key).unwrap_or_default();
+        let timeline = Timeline::of(groups.remove(&key).unwrap_or_default());
         let frees = frees.get(&process).map_or(&[][..], Vec::as_slice);
         let is_quiet = |r: &Reading| {
             let (from, to) = (r.begin.saturating_sub(QUIET), r.t.saturating_add(QUIET));
@@ -116,18 +118,19 @@ pub(super) fn compare(
             let live = timeline.at(t).saturating_add(held);
             samples.push(Sample { t, process, gpu, nvml: bytes, live, quiet });
         }
-        allocations.extend(rows(&before, process, gpu, info.died));
+        more.extend(rows(&before, process, gpu, info.died));
     }
+    allocations.extend(more);
     samples.sort_by_key(|s| (s.t, s.process, s.gpu));
     samples
 }
 
-fn timelines(allocations: &[Allocation]) -> Keyed<Timeline> {
+fn groups(allocations: &[Allocation]) -> Keyed<Vec<&Allocation>> {
     let mut groups = Keyed::<Vec<&Allocation>>::new();
     for allocation in allocations {
         groups.entry((allocation.process, allocation.gpu)).or_default().push(allocation);
     }
-    groups.into_iter().map(|(key, group)| (key, Timeline::of(group))).collect()
+    groups
 }
 
 /// What an attached process held from before, as steps of time and bytes: the first quiet sample tells how much; it
@@ -172,7 +175,7 @@ fn rows(steps: &[(u64, u64)], process: usize, gpu: usize, exit: Option<u64>) -> 
         },
         kind: Kind::PreAttach,
         owner: Owner(Cow::Borrowed("unknown")),
-        calls: Vec::new(),
+        calls: Arc::default(),
         stack: None,
         evidence: "NVML's figure beyond the ledger's, when tracing began",
     };

@@ -73,8 +73,13 @@ impl<'b> Attribution<'b> {
             rules.all().iter().enumerate().filter_map(fits).collect()
         };
         let rows = [&book.allocations, &book.host, &book.imports].into_iter().flatten();
-        let mut calls: Vec<&Vec<String>> = rows.map(|row| &row.calls).collect();
-        calls.dedup();
+        let mut calls: Vec<&[String]> = Vec::new();
+        for row in rows {
+            // Rows share their lists, and most came through the calls that the one before came through.
+            if calls.last().is_none_or(|last| !std::ptr::eq(*last, &*row.calls)) {
+                calls.push(&row.calls);
+            }
+        }
         let names = calls.into_iter().flatten().chain(book.failures.iter().map(|failure| &failure.api));
         let mut by_call: HashMap<&str, Box<[u16]>> = HashMap::new();
         for name in names {
@@ -108,7 +113,7 @@ impl<'b> Attribution<'b> {
         // Most rows came through the calls that the one before came through.
         let (mut calls, mut fitting): (&[String], Vec<u16>) = (&[], Vec::new());
         let mut mark = |row: &'b Allocation| {
-            if row.calls != calls {
+            if !std::ptr::eq(&*row.calls, calls) {
                 (calls, fitting) = (&row.calls, self.fitting(row.calls.iter().map(String::as_str)));
             }
             self.decide(row, &fitting)

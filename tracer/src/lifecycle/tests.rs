@@ -112,9 +112,9 @@ fn a_frame_counts_more_than_a_window_and_a_window_more_than_a_line() {
     scene.log("Memory pool end. avail mem=1.00 GB");
     let by_line = scene.allocate(&[]);
     let by_window = scene.allocate(&["app.py: main"]);
-    scene.t.book.allocations[by_window].calls = vec!["ncclCommInitRank".to_owned(), "cuMemAlloc_v2".to_owned()];
+    scene.t.book.allocations[by_window].calls = ["ncclCommInitRank".to_owned(), "cuMemAlloc_v2".to_owned()].into();
     let by_frame = scene.allocate(&[RUN, LOAD, "app.py: main"]);
-    scene.t.book.allocations[by_frame].calls = vec!["ncclCommInitRank".to_owned()];
+    scene.t.book.allocations[by_frame].calls = ["ncclCommInitRank".to_owned()].into();
     assert_eq!(scene.phase(by_line), "attention_backend");
     assert_eq!(scene.phase(by_window), "distributed_init.nccl");
     assert_eq!(scene.phase(by_frame), "weights");
@@ -140,11 +140,11 @@ fn weaker_evidence_may_name_the_part() {
     let mut scene = Scene::new("sglang::scheduler_TP0");
     scene.log("Capture target prefill CUDA graph begin. backend=breakable, avail mem=1.00 GB");
     let graph = scene.allocate(&[]);
-    scene.t.book.allocations[graph].calls = vec!["cudaGraphInstantiateWithFlags".to_owned()];
+    scene.t.book.allocations[graph].calls = ["cudaGraphInstantiateWithFlags".to_owned()].into();
     assert_eq!(scene.phase(graph), "cuda_graph.prefill");
     scene.log("The server is fired up and ready to roll!");
     let lazily = scene.allocate(&[RUN, LOOP]);
-    scene.t.book.allocations[lazily].calls = vec!["ncclCommInitRankConfig".to_owned()];
+    scene.t.book.allocations[lazily].calls = ["ncclCommInitRankConfig".to_owned()].into();
     assert_eq!(scene.phase(lazily), "serving.nccl");
 }
 

@@ -126,7 +126,7 @@ mod tests {
             frame.function = hostile.to_owned();
         }
         for row in &mut t.book.allocations {
-            row.calls = vec![hostile.to_owned()];
+            row.calls = [hostile.to_owned()].into();
         }
         let svg = draw(&t, r#"<script>"&.vrt"#).unwrap();
         assert!(!svg.contains("<script>alert") && !svg.contains(r#"<script>""#), "a name became markup");

@@ -71,7 +71,7 @@ impl TestBook {
             died: None,
             kind: Kind::CudaMalloc,
             owner: Owner("torch".into()),
-            calls: vec!["cudaMalloc".to_owned(), "cuMemAlloc_v2".to_owned()],
+            calls: ["cudaMalloc".to_owned(), "cuMemAlloc_v2".to_owned()].into(),
             stack: None,
             evidence: "test",
         }
@@ -96,7 +96,7 @@ impl TestBook {
     pub(crate) fn allocate_kind(&mut self, process: usize, gpu: usize, bytes: u64, kind: Kind) -> usize {
         let row = self.allocate(process, gpu, bytes);
         let allocation = &mut self.book.allocations[row];
-        (allocation.kind, allocation.owner, allocation.calls) = (kind, Owner("driver".into()), Vec::new());
+        (allocation.kind, allocation.owner, allocation.calls) = (kind, Owner("driver".into()), [].into());
         row
     }
 

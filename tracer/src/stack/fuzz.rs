@@ -1,13 +1,12 @@
 //! Stacks from any files and any memory.
 
-use std::{fs::File, hint::black_box, os::unix::fs::FileExt as _, panic, rc::Rc};
+use std::{fs::File, hint::black_box, os::unix::fs::FileExt as _, rc::Rc};
 
 use super::{
-    Interner, Stacks, maps,
+    Stacks, maps,
     module::Module,
     modules::Modules,
     process::Process,
-    symbols::Symbols,
     walk::{Slice, Walker},
 };
 use crate::fuzz::Input;
@@ -19,7 +18,7 @@ const START: u64 = 0x7f00_0000_0000;
 /// Where its stack begins.
 const STACK: u64 = 0x7fff_0000_0000;
 
-/// Unwinds and names what runs in an ELF file; `data` says where, and is the stack.
+/// Unwinds what runs in an ELF file; `data` says where, and is the stack. (Names are read by a child without rights.)
 pub(crate) fn unwind(file: File, data: &[u8]) {
     let Ok(bytes) = file.metadata().map(|meta| meta.len()) else { return };
     let Ok(module) = Module::read(0, "fuzzed".into(), file) else { return };
@@ -33,19 +32,13 @@ pub(crate) fn unwind(file: File, data: &[u8]) {
         let walker = Walker { pid: 0, process: &mut process, modules: &mut Modules::default(), stack };
         black_box(walker.walk(ip, bp, returned));
     }
-    // The reader of symbols may panic, and is caught where it is used: libFuzzer must not see that.
-    let hook = cfg!(fuzzing).then(panic::take_hook);
-    let mut symbols = Symbols::new();
-    for _ in 0..2 {
-        black_box(symbols.frames(&module, input.u16().into(), input.u8() % 2 == 1, &mut Interner::new()));
-    }
-    hook.into_iter().for_each(panic::set_hook);
 }
 
-/// Takes any bytes for a memory map.
+/// Takes any bytes for a memory map, for what an interpreter keeps, and for an answer of the child that reads names.
 pub(crate) fn foreign(bytes: &[u8]) {
     maps::parse(bytes).into_iter().flatten().for_each(drop);
     super::python::tables(bytes);
+    super::names::foreign(bytes);
 }
 
 /// A small ELF file with symbols, `.eh_frame` and `.eh_frame_hdr`: the vDSO.

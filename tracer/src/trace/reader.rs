@@ -184,7 +184,8 @@ pub(crate) fn records(text: &[u8]) -> (Vec<Record>, Option<String>) {
 }
 
 fn decode(batch: &Batch, newer: bool) -> Decoded {
-    let mut decoded = Decoded::default();
+    // Lines are some 150 bytes long: room for most batches at once.
+    let mut decoded = Decoded { records: Vec::with_capacity(batch.text.len() / 128), ..Decoded::default() };
     for line in batch.text.split_inclusive(|&b| b == b'\n') {
         let record = std::str::from_utf8(line).map_err(|e| e.to_string());
         match record.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())) {

@@ -4,6 +4,8 @@ use std::io;
 
 use aya::programs::ProgramError;
 
+use crate::attach::arch;
+
 /// Why the kernel side could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -13,6 +15,12 @@ pub enum Error {
     /// A kernel structure looks unlike any known one.
     #[error("kernel structure {0} has no member {1}: this kernel is newer than vramtrace knows")]
     NoMember(&'static str, &'static str),
+    /// This processor.
+    #[error(transparent)]
+    Arch(#[from] arch::Refusal),
+    /// An object for it cannot be read.
+    #[error("{0}")]
+    Object(String),
     /// The object was refused.
     #[error("the kernel refused to load the eBPF object: {0}")]
     Load(#[from] aya::EbpfError),

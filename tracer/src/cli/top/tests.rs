@@ -63,7 +63,7 @@ fn server(t: u64, grown: u64) -> Snapshot {
             died: None,
             kind,
             owner: Owner(owner.into()),
-            calls: Vec::new(),
+            calls: [].into(),
             stack,
             evidence: "",
         });
@@ -220,7 +220,7 @@ fn the_gone_stand_last_and_say_how_they_went() {
             died: (process == 0).then_some((40, Death::Reclaimed)),
             kind: Kind::Other,
             owner: Owner("unknown".into()),
-            calls: Vec::new(),
+            calls: [].into(),
             stack: None,
             evidence: "",
         });

@@ -1,5 +1,6 @@
 //! Kernel events to trace records.
 
+use aya::maps::{MapData, RingBuf};
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
@@ -18,12 +19,20 @@ impl Session {
     /// # Errors
     /// The trace cannot be written.
     pub fn drain(&mut self) -> Result<bool, Error> {
+        // Taken out meanwhile: records are read where they lie in the ring, which a copy of each stack would cost.
+        let Some(mut events) = self.events.take() else { return Ok(false) };
+        let more = self.drain_from(&mut events);
+        self.events = Some(events);
+        more
+    }
+
+    fn drain_from(&mut self, events: &mut RingBuf<MapData>) -> Result<bool, Error> {
         for _ in 0..BATCH {
-            // The item borrows the ring: copy what outlives it.
-            let Some(item) = self.events.next() else { return Ok(false) };
-            let bytes = item.to_vec();
-            drop(item);
-            match Event::read(&bytes) {
+            let Some(item) = events.next() else {
+                self.caught_up = true;
+                return Ok(false);
+            };
+            match Event::read(&item) {
                 Some(event) => self.handle(event)?,
                 None => self.malformed += 1,
             }
@@ -38,15 +47,20 @@ impl Session {
             Event::Python(frames) => self.pending.python(frames),
             Event::Code(code) => self.code(&code)?,
             Event::Call(call) => self.call(&call)?,
-            Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
+            Event::Ioctl(mut ioctl) => {
+                ioctl.file = self.identities.of(ioctl.file);
+                ioctl.other_file = self.identities.of(ioctl.other_file);
+                self.ioctl(&ioctl)?;
+            }
             Event::Fork(fork) => {
                 let pid = fork.other;
                 // First: it may write at once.
                 self.follow_child(fork.header.tgid, pid)?;
-                self.processes.fork(fork.header.tgid, pid);
-                self.stacks.fork(fork.header.tgid, pid);
-                let step = Step::Forked { parent: fork.header.tgid };
-                self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
+                let (t, parent) = (fork.header.time_ns, fork.header.tgid);
+                let ended = self.processes.fork(parent, pid, t);
+                self.write(ended)?;
+                self.stacks.fork(parent, pid);
+                self.writer.record(&Record::Process(Process { t, pid, step: Step::Forked { parent } }))?;
             }
             Event::Exec(exec) => self.exec(&exec)?,
             Event::Exit(exit) => self.exit(&exit)?,
@@ -55,8 +69,9 @@ impl Session {
             Event::Output(output, bytes) => self.output(&output, bytes)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
-                self.transfers.remove(&release.file);
-                let op = Op::Close { file: release.file };
+                let file = self.identities.of(release.file);
+                self.transfers.remove(&file);
+                let op = Op::Close { file };
                 self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
             Event::Block(block) => self.block(&block)?,

@@ -56,7 +56,7 @@ pub(super) fn phase(axes: &Axes<'_>, call: &Call, process: usize) -> u32 {
         died: None,
         kind: Kind::Other,
         owner: Owner("unknown".into()),
-        calls: vec![call.api.clone()],
+        calls: [call.api.clone()].into(),
         stack: call.stack,
         evidence: "",
     };

@@ -44,7 +44,7 @@ fn hostile_names_stay_text() {
     t.book.processes[0].title = HOSTILE.to_owned();
     t.book.header.command = vec![HOSTILE.to_owned()];
     t.book.frames.iter_mut().for_each(|frame| frame.function = HOSTILE.to_owned());
-    t.book.allocations.iter_mut().for_each(|row| row.calls = vec![HOSTILE.to_owned()]);
+    t.book.allocations.iter_mut().for_each(|row| row.calls = [HOSTILE.to_owned()].into());
     t.book.losses.insert(HOSTILE.to_owned(), 1);
     let page = page(&t, HOSTILE);
     for mark in ["<script", "</script", "<!--", "<style"] {

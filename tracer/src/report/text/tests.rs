@@ -97,7 +97,7 @@ fn server() -> TestBook {
         // The least over all ranks is printed: another's.
         step(&mut t, 25 * GIB, "Memory pool end. avail mem=24.00 GB");
         let graph = t.allocate(rank, gpu, 402 * MIB);
-        t.book.allocations[graph].calls = vec!["cudaGraphInstantiateWithFlags".to_owned()];
+        t.book.allocations[graph].calls = ["cudaGraphInstantiateWithFlags".to_owned()].into();
     }
     t.log(main, "[2026-11-29 15:12:32] The server is fired up and ready to roll!");
     t.allocate(ranks[1], gpus[1], 64 * MIB);
@@ -267,7 +267,7 @@ proptest! {
             (frame.function, frame.module, frame.file) = (name.clone(), name.clone(), Some(name.clone()));
         }
         for row in &mut t.book.allocations {
-            (row.owner.0, row.calls) = (name.clone().into(), vec![name.clone()]);
+            (row.owner.0, row.calls) = (name.clone().into(), [name.clone()].into());
         }
         for failure in &mut t.book.failures {
             failure.api = name.clone();

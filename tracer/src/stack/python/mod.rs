@@ -24,7 +24,8 @@ use self::{
     code::Code,
     find::{Finder, Found, Interpreter},
 };
-use super::{Interner, maps::descriptor_path, marker, merge::Run};
+use super::{Interner, marker, merge::Run};
+use crate::attach::files::descriptor_path;
 use crate::trace::record::{Frame, FrameKind};
 
 #[cfg(any(test, fuzzing))]

@@ -12,6 +12,7 @@ mod log;
 mod nvml;
 mod process;
 mod rm;
+mod rm_read;
 mod stack;
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +32,7 @@ pub use self::{
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 2;
+pub const MINOR: u32 = 3;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{is_zero, is_zero_u64};
 
 /// A driver ioctl.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rm {
     /// When it returned.
     pub t: u64,
