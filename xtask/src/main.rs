@@ -9,6 +9,7 @@ mod demo;
 mod dist;
 mod ebpf;
 mod faults;
+mod fuzz;
 mod kernels;
 mod pythons;
 mod readers;
@@ -47,6 +48,8 @@ enum Xtask {
     Demo,
     /// Run the live tests in virtual machines of old and new kernels; the table goes to target/kernels/
     Kernels(kernels::Args),
+    /// Fuzz everything that reads foreign bytes; inputs and findings stay under target/fuzz/
+    Fuzz(fuzz::Args),
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
     Dist,
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Xtask::Faults(args) => faults::main(&args),
         Xtask::Kernels(args) => kernels::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Fuzz(args) => fuzz::main(&args),
         Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };

@@ -2,6 +2,8 @@
 
 pub mod clock;
 pub mod drive;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod identity;
 pub mod ioctl;
 mod lines;
@@ -9,6 +11,7 @@ mod losses;
 pub mod nvml;
 mod pending;
 mod processes;
+mod records;
 mod rm;
 pub mod session;
 pub mod setup;

@@ -38,7 +38,7 @@ pub(super) fn read(pid: u32) -> io::Result<Vec<Mapping>> {
     parse(BufReader::new(File::open(format!("/proc/{pid}/maps"))?))
 }
 
-fn parse(mut lines: impl BufRead) -> io::Result<Vec<Mapping>> {
+pub(super) fn parse(mut lines: impl BufRead) -> io::Result<Vec<Mapping>> {
     let mut mappings = Vec::new();
     let mut line = Vec::new();
     while mappings.len() < MAPPINGS && lines.read_until(b'\n', &mut line)? > 0 {

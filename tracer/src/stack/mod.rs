@@ -9,6 +9,8 @@
 mod cfi;
 mod cut;
 mod debug;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod intern;
 mod linked;
 mod maps;

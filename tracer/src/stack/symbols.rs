@@ -39,7 +39,7 @@ impl Symbols {
             self.known.clear();
         }
         // A return address may be the first of the next line, or of the next function: ask for the call before it.
-        let mut found = self.find(module, address - u64::from(is_return));
+        let mut found = self.find(module, address.saturating_sub(is_return.into()));
         if found.is_empty() {
             found.push(Named::default());
         }
@@ -49,7 +49,7 @@ impl Symbols {
 
     /// Name of the function at an address; empty when unknown.
     pub(super) fn name(&mut self, module: &Module, address: u64, is_return: bool) -> String {
-        let found = self.find(module, address - u64::from(is_return));
+        let found = self.find(module, address.saturating_sub(is_return.into()));
         found.into_iter().next().unwrap_or_default().name
     }
 

@@ -41,7 +41,7 @@ pub fn ld_so_cache(root: &Path) -> Found {
 
 /// Absolute paths of the cache's libraries for this processor. Entries that make no sense are left out; a cache in another
 /// format has none.
-fn paths(file: &[u8]) -> impl Iterator<Item = &Path> {
+pub(super) fn paths(file: &[u8]) -> impl Iterator<Item = &Path> {
     let cache = new_format(file).unwrap_or_default();
     let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let count = word(cache, MAGIC.len()).unwrap_or(0) as usize;

@@ -34,6 +34,14 @@ pub use process::{mapped_by, running};
 pub use runtime::{Part, Runtime, is_libc, runtime_of};
 pub use tree::{ancestors, descendants, has_ended, process_of, processes, started};
 
+/// Takes any bytes for the files of a hostile root directory or process.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn foreign(bytes: &[u8]) {
+    maps::parse(bytes).for_each(drop);
+    cache::paths(bytes).for_each(drop);
+    std::hint::black_box(python::interpreter(bytes));
+}
+
 /// A library to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {

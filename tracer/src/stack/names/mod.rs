@@ -30,6 +30,12 @@ use nix::{
 pub(super) use self::answer::Named;
 use super::symbols::Source;
 
+/// Takes any bytes for the answer of a child.
+#[cfg(any(test, fuzzing))]
+pub(super) fn foreign(bytes: &[u8]) {
+    std::hint::black_box(answer::decode(bytes));
+}
+
 /// Longest wait for one answer: the first from a file of a gigabyte takes seconds where the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Children that may fail; a file that breaks one is not asked about again.
