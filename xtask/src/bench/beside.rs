@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Bench, built, median};
+use super::{Bench, built, median, traced};
 use crate::command::{output, root};
 
 /// SPEC §12: how much slower a program that is not traced may be, percent.
@@ -49,8 +49,8 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<String> {
             tracing.end()?;
         }
         for ((_, step, rounds), times) in OWN.iter().zip(&mut own) {
-            for (traced, times) in [false, true].into_iter().zip(times) {
-                times.push(traced_request(bench, step, rounds, traced)?);
+            for (is_traced, times) in [false, true].into_iter().zip(times) {
+                times.push(traced_request(bench, step, rounds, is_traced)?);
             }
         }
     }
@@ -67,7 +67,7 @@ impl Tracing {
         match tracer {
             "none" => return Ok(Self(None)),
             "run" => {
-                bench.traced(&mut command, &[], &trace);
+                traced(&mut command, &[], &trace);
                 // It waits for its input with libcuda loaded.
                 command.arg(&bench.args.python).arg(root().join("tests/programs/bench.py")).args(["call", "10", "5"]);
             }
@@ -121,10 +121,10 @@ fn other(bench: &Bench<'_>, step: Option<(&str, &str)>) -> Result<f64> {
 }
 
 /// Nanoseconds of a request from Python.
-fn traced_request(bench: &Bench<'_>, step: &str, rounds: &str, traced: bool) -> Result<f64> {
+fn traced_request(bench: &Bench<'_>, step: &str, rounds: &str, is_traced: bool) -> Result<f64> {
     let mut command = bench.root(&[])?;
-    if traced {
-        bench.traced(&mut command, &[], &bench.dir.join("beside.vrt"));
+    if is_traced {
+        traced(&mut command, &[], &bench.dir.join("beside.vrt"));
     }
     command.arg(&bench.args.python).arg(root().join("tests/programs/bench.py")).args([step, rounds, "5"]);
     number(&mut command)

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use super::{
     Bench, built, median,
     peers::{self, CALL, Peer, Script},
-    torch,
+    torch, traced,
 };
 use crate::command::{as_root, line, root};
 
@@ -177,7 +177,7 @@ impl Program {
         }
         let mut command = bench.root(&before.iter().map(String::as_str).collect::<Vec<_>>())?;
         if let Around::Traced(options) = kind.around {
-            bench.traced(&mut command, options, &bench.dir.join("calls.vrt"));
+            traced(&mut command, options, &bench.dir.join("calls.vrt"));
         }
         match kind.python {
             Some(_) => command.arg(&bench.args.python).arg(root().join("tests/programs/bench.py")),
@@ -189,7 +189,7 @@ impl Program {
     }
 
     /// Lets it go on to its end. Gives nanoseconds a call, and what was said on standard error.
-    fn end(mut self: Self) -> Result<(f64, String)> {
+    fn end(mut self) -> Result<(f64, String)> {
         // A child that failed has closed it: its own error says more.
         let _ = self.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
         let output = self.child.wait_with_output()?;
@@ -233,8 +233,7 @@ fn render(rows: &[Measured], repeat: u32) -> String {
     };
     let pair = cost(PAIR);
     let mut text = format!("Medians of {repeat} runs of {PLAIN_ROUNDS} calls (some {ROUNDS} with stacks), in turn\n\n");
-    let _ =
-        writeln!(text, "{:<42}{:>11}{:>12}{:>8}{:>8}  {}", "", "ns a call", "probes' ns", "ratio", "target", "kept");
+    let _ = writeln!(text, "{:<42}{:>11}{:>12}{:>8}{:>8}  kept", "", "ns a call", "probes' ns", "ratio", "target");
     for (n, (kind, row)) in KINDS.iter().zip(rows).enumerate() {
         if let Some(why) = &row.missing {
             let _ = writeln!(text, "{:<42}not run: {}", kind.name, why.lines().next().unwrap_or_default());

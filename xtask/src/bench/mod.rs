@@ -100,12 +100,12 @@ impl Bench<'_> {
         command.arg(format!("LD_LIBRARY_PATH={}", self.libraries.display())).args(before);
         Ok(command)
     }
+}
 
-    /// Adds the tracer in front of what comes next, writing to `trace`.
-    fn traced(&self, command: &mut Command, options: &[&str], trace: &Path) {
-        command.arg(built("vramtrace")).args(["run", "--as-root", "--force", "-o"]).arg(trace);
-        command.args(options).arg("--");
-    }
+/// Adds the tracer in front of what comes next, writing to `trace`.
+fn traced(command: &mut Command, options: &[&str], trace: &Path) {
+    command.arg(built("vramtrace")).args(["run", "--as-root", "--force", "-o"]).arg(trace);
+    command.args(options).arg("--");
 }
 
 fn median(values: &[f64]) -> f64 {
