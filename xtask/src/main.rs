@@ -9,6 +9,8 @@ mod demo;
 mod dist;
 mod ebpf;
 mod faults;
+mod fuzz;
+mod kernels;
 mod pythons;
 mod readers;
 mod real_libs;
@@ -44,6 +46,10 @@ enum Xtask {
     Faults(faults::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Run the live tests in virtual machines of old and new kernels; the table goes to target/kernels/
+    Kernels(kernels::Args),
+    /// Fuzz everything that reads foreign bytes; inputs and findings stay under target/fuzz/
+    Fuzz(fuzz::Args),
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
     Dist,
 }
@@ -55,7 +61,9 @@ fn main() -> ExitCode {
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
         Xtask::Faults(args) => faults::main(&args),
+        Xtask::Kernels(args) => kernels::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Fuzz(args) => fuzz::main(&args),
         Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, is_root, owner, root, run, target},
-    readers, real_libs, setup,
+    kernels, readers, real_libs, setup,
     tally::{self, Tally},
 };
 
@@ -28,13 +28,14 @@ struct Step {
     run: fn(&mut Tally) -> Result<()>,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "setup", about: "what the tests need", fast: false, run: |_| setup::main() },
     Step { name: "fmt", about: "rustfmt", fast: true, run: |_| run(cargo().args(["fmt", "--all", "--check"])) },
     Step { name: "clippy", about: "clippy, warnings are errors", fast: true, run: |_| clippy() },
     Step { name: "unit", about: "unit, property and command-line tests", fast: true, run: unit },
     Step { name: "ebpf", about: "the committed eBPF object comes from this source", fast: false, run: |_| ebpf() },
     Step { name: "live", about: "real probes on simulated CUDA programs", fast: false, run: live },
+    Step { name: "kernels", about: "the same on Linux 6.1 and 6.12", fast: false, run: kernels::quick },
     Step { name: "real", about: "real libcudart and libcuda", fast: false, run: real },
     Step { name: "readers", about: "exports, read back by other programs", fast: false, run: readers },
 ];

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{PATIENCE, wait_until};
+use super::{patience, wait_until};
 
 /// What a tracer has in the kernel: programs, links and maps, by id.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub fn code_is_untouched(pid: u32, library: &str) -> Result<u64> {
     let begun = Instant::now();
     loop {
         match compare_code(pid, library) {
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) if begun.elapsed() < patience() => std::thread::sleep(Duration::from_millis(5)),
             result => return result,
         }
     }

@@ -20,13 +20,16 @@ use nix::{
     errno::Errno,
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
+    sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
     sys::wait::{WaitPidFlag, WaitStatus, waitpid},
     unistd::{ForkResult, Pid, fork, getpid, pipe2, setpgid},
 };
 
 use super::{
-    kernel::sys::{next_key, value},
+    kernel::{
+        resume,
+        sys::{next_key, value},
+    },
     spawn::pidfd_open,
 };
 use crate::collect::clock::monotonic_ns;
@@ -180,8 +183,7 @@ impl Watch {
             let long =
                 value(self.held, &tgid, &mut since).is_ok() && monotonic_ns().saturating_sub(since) >= nanoseconds;
             if long {
-                // It may have ended by itself.
-                let _ = kill(Pid::from_raw(tgid.cast_signed()), Signal::SIGCONT);
+                resume(self.held, tgid);
             }
             last = Some(tgid);
         }
@@ -222,7 +224,7 @@ fn close_others(mut keep: [RawFd; 3]) {
     close_range(first, u32::MAX);
 }
 
-fn close_range(first: u32, last: u32) {
-    // SAFETY: nothing in this process uses the descriptors it inherited. glibc has no wrapper before 2.34.
+pub(crate) fn close_range(first: u32, last: u32) {
+    // SAFETY: nothing in the processes that call this uses the descriptors it inherited. glibc has no wrapper before 2.34.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

@@ -9,8 +9,8 @@ mod stacks;
 use std::{collections::HashSet, io, os::fd::AsFd, rc::Rc, time::Duration};
 
 use super::{
-    clock::monotonic_ns, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler, pending::Pending,
-    processes::Processes, sink::Sink,
+    clock::monotonic_ns, identity::Identities, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler,
+    pending::Pending, processes::Processes, sink::Sink,
 };
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
@@ -61,6 +61,7 @@ pub struct Session {
     interner: Interner,
     stacks: Stacks,
     processes: Processes,
+    identities: Identities,
     nvml: Option<Sampler>,
     losses: Losses,
     abi: Abi,
@@ -122,6 +123,7 @@ impl Session {
             interner: Interner::new(),
             stacks: Stacks::new(),
             processes: Processes::default(),
+            identities: Identities::default(),
             nvml,
             losses: Losses::default(),
             abi,

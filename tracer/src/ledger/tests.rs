@@ -1,7 +1,9 @@
 //! The ledger against hand-made traces; each case is a fault it must not have.
 
 use super::*;
-use crate::trace::record::{Alloc, Footer, Gpu, Image, Loss, Notice, NvmlProcess, Outcome, Process, Step};
+use crate::trace::record::{
+    Alloc, Footer, Frame, Gpu, Image, Loss, Notice, NvmlProcess, Outcome, Process, Stack, Step,
+};
 
 mod attach;
 mod failures;

@@ -87,6 +87,7 @@ pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
 #[must_use]
 pub fn loss_meaning(why: &str) -> &str {
     match why {
+        "impossible_figure" => "figures left out that no machine can have: the trace is damaged, or what it is of lied",
         "ring_full" => "events dropped, the ring buffer was full",
         "ring_full_process" => "starts, execs and ends of processes dropped, the ring buffer was full",
         "ring_full_call" => "API calls dropped to leave room for driver requests",

@@ -82,8 +82,8 @@ impl Uprobes {
     pub(super) fn new(programs: &Programs, ebpf: &mut Ebpf) -> Result<Self, Error> {
         // For tests of the fallback on a kernel that has the better way.
         if std::env::var_os("VRAMTRACE_PERF_UPROBES").is_none()
+            && sys::trivial(Purpose::UprobeMulti).is_ok_and(|program| supports_multi(&program))
             && let Ok(pairs) = load_multi(programs)
-            && supports_multi(&pairs[Probes::Api as usize].enter)
         {
             return Ok(Self { multi: Some(pairs), links: Vec::new() });
         }
@@ -161,7 +161,8 @@ impl Pair {
     }
 }
 
-/// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first.
+/// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first. Asked with
+/// a program that does nothing: kernels before 6.6 take any attach type at load, and the verifier's time is most of a start.
 fn supports_multi(program: &OwnedFd) -> bool {
     let probe =
         sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false, None);

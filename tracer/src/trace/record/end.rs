@@ -10,8 +10,9 @@ pub struct Loss {
     /// When it was noticed.
     pub t: u64,
     /// Why: `ring_full` (driver requests, closed files, libraries), `ring_full_process`, `ring_full_call`, `ring_full_block`,
-    /// `ring_full_stack` (each what found no room; before 1.3 all but stacks are `ring_full`), `missed_return`, `unknown_return`, `too_deep`, `unreadable_ioctl`, `map_full`, `unreadable_stack`,
-    /// `malformed`, `unread` (tracing ended in a hurry); the ledger adds `undecoded_ioctl` and `unsized_allocation`.
+    /// `ring_full_stack` (each what found no room; before 1.3 all but stacks are `ring_full`), `missed_return`, `unknown_return`, `too_deep`,
+    /// `unreadable_ioctl`, `map_full`, `unreadable_stack`, `malformed`, `unread` (tracing ended in a hurry); the ledger adds
+    /// `undecoded_ioctl`, `unsized_allocation` and `impossible_figure`.
     pub why: String,
     /// How many.
     pub count: u64,
@@ -42,6 +43,7 @@ impl Loss {
                 | "unreadable_ioctl"
                 | "undecoded_ioctl"
                 | "unsized_allocation"
+                | "impossible_figure"
         )
     }
 }

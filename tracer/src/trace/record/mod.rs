@@ -66,6 +66,11 @@ pub enum Record {
     Footer(Footer),
 }
 
+/// Names of all kinds, as they stand in a line.
+pub const KINDS: [&str; 13] = [
+    "header", "library", "process", "frame", "stack", "rm", "call", "block", "log", "nvml", "loss", "notice", "footer",
+];
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 fn is_zero(n: &u32) -> bool {
     *n == 0
