@@ -235,17 +235,29 @@ fn find(victim: Victim, tracer: u32) -> Option<u32> {
     descendants(tracer).into_iter().skip(1).find(|pid| guard(pid) == (victim == Victim::Guard))
 }
 
+/// The part of the points that lies before the target speaks.
+const SILENT: f64 = 0.3;
+
 fn at_a_time(victim: Victim, point: f64) -> Result<When> {
-    static WAY: OnceLock<u64> = OnceLock::new();
+    // Nanoseconds until the target speaks, and from there to the end.
+    static WAY: OnceLock<[u64; 2]> = OnceLock::new();
     let stage = Stage::new(40)?;
     let (begun, mut child) = (Instant::now(), run_of(&stage)?.spawn()?);
-    let Some(way) = WAY.get() else {
+    let speaks = || Ok(fs::metadata(stage.output())?.len() > 0);
+    let Some([silent, speaking]) = WAY.get() else {
+        wait_until("the target's first word", speaks)?;
+        let silent = begun.elapsed();
         ensure!(child.wait()?.success() && stage.all_or_nothing()?);
-        let took = begun.elapsed().as_nanos().try_into()?;
-        WAY.get_or_init(|| took);
+        let speaking = begun.elapsed().saturating_sub(silent);
+        WAY.get_or_init(|| [silent, speaking].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
         return at_a_time(victim, point);
     };
-    std::thread::sleep(Duration::from_nanos(part(*way, point)));
+    if point < SILENT {
+        std::thread::sleep(Duration::from_nanos(part(*silent, point / SILENT)));
+    } else {
+        wait_until("the target's first word", speaks)?;
+        std::thread::sleep(Duration::from_nanos(part(*speaking, (point - SILENT) / (1.0 - SILENT))));
+    }
     let mut found = None;
     let mut ended = None;
     wait_until("the victim", || {
