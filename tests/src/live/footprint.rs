@@ -40,6 +40,12 @@ impl Footprint {
         Self { ids }
     }
 
+    /// How many links.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.ids.iter().filter(|(kind, _)| *kind == "link_id").count()
+    }
+
     /// Waits until all of it is gone. Links go with the tracer's descriptors, programs and maps a grace period later.
     ///
     /// # Errors

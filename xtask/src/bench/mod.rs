@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Seconds of each step of the rates tried
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
+    /// Measure the release build that is there, as it is
+    #[arg(long)]
+    built: bool,
     /// Events of the largest trace that is read, and of the long run
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
     events: u64,
@@ -62,10 +65,12 @@ const PARTS: [Part; 4] =
 /// Prints the tables, and leaves them in `target/bench/`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     setup::demo()?;
-    // What users have is a release build.
-    run(cargo().args(["build", "--quiet", "--release", "--package", "tracer", "--package", "live-tests", "--bins"]))?;
-    let build = ["run", "--quiet", "--release", "--package", "live-tests", "--bin", "sim-build"];
-    let libraries = PathBuf::from(output(cargo().args(build))?);
+    if !args.built {
+        // What users have is a release build.
+        let packages = ["--package", "tracer", "--package", "live-tests"];
+        run(cargo().args(["build", "--quiet", "--release", "--bins"]).args(packages))?;
+    }
+    let libraries = PathBuf::from(output(&mut Command::new(built("sim-build")))?);
     let dir = target().join("bench");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let bench = Bench { args, libraries, dir };

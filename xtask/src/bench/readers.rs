@@ -48,12 +48,13 @@ const READERS: [Reader; 7] = [
 pub(super) fn table(bench: &Bench<'_>) -> Result<String> {
     let lengths: Vec<u64> = SHORT.into_iter().filter(|n| *n < bench.args.events).chain([bench.args.events]).collect();
     let traces = lengths.iter().map(|events| trace(bench, *events)).collect::<Result<Vec<_>>>()?;
-    let mut text =
-        String::from("Seconds, and resident memory at most, of a release build; events, and bytes of the trace:\n\n");
+    let mut text = String::from(
+        "Seconds, processor seconds and resident memory at most, of a release build; by events, and bytes of the trace:\n\n",
+    );
     let _ = write!(text, "{:<22}", "");
     for (events, trace) in lengths.iter().zip(&traces) {
         let size = fs::metadata(trace)?.len() as f64 / f64::from(1 << 20);
-        let _ = write!(text, "{:>24}", format!("{events} ({size:.1} MiB)"));
+        let _ = write!(text, "{:>28}", format!("{events} ({size:.1} MiB)"));
     }
     text += "  target\n";
     for reader in &READERS {
@@ -67,7 +68,11 @@ pub(super) fn table(bench: &Bench<'_>) -> Result<String> {
 fn row(reader: &Reader, taken: &[Taken]) -> String {
     let mut text = format!("{:<22}", reader.name);
     for taken in taken {
-        let _ = write!(text, "{:>24}", format!("{:.2} s {:>6.0} MiB", taken.seconds, mib(taken)));
+        let _ = write!(
+            text,
+            "{:>28}",
+            format!("{:.2} s ({:.2}) {:>5.0} MiB", taken.seconds, taken.cpu_seconds, mib(taken))
+        );
     }
     if let (Some((seconds, gib)), Some(last)) = (reader.limit, taken.last()) {
         let missed = last.seconds > seconds || mib(last) > gib * 1024.0;
@@ -111,8 +116,10 @@ mod tests {
 
     #[test]
     fn a_target_missed_is_said() {
-        let taken = |seconds, mib: u64| Taken { seconds, peak_bytes: mib << 20 };
-        assert!(row(&READERS[0], &[taken(0.1, 5), taken(9.9, 1000)]).ends_with("9.90 s   1000 MiB  ≤ 10 s, 1 GiB\n"));
+        let taken = |seconds, mib: u64| Taken { seconds, cpu_seconds: 1.0, peak_bytes: mib << 20 };
+        assert!(
+            row(&READERS[0], &[taken(0.1, 5), taken(9.9, 1000)]).ends_with("9.90 s (1.00)  1000 MiB  ≤ 10 s, 1 GiB\n")
+        );
         assert!(row(&READERS[0], &[taken(0.1, 5), taken(9.9, 1030)]).ends_with(": missed\n"));
         assert!(row(&READERS[0], &[taken(10.1, 1)]).ends_with(": missed\n"));
     }

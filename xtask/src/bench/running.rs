@@ -23,6 +23,8 @@ const SLICE: Duration = Duration::from_millis(20);
 pub(super) struct Taken {
     /// Wall-clock seconds.
     pub(super) seconds: f64,
+    /// Processor time of all its threads, seconds.
+    pub(super) cpu_seconds: f64,
     /// Resident memory at most.
     pub(super) peak_bytes: u64,
 }
@@ -37,8 +39,8 @@ pub(super) fn measured(bench: &Bench<'_>, command: &Command) -> Result<Taken> {
     let text = fs::read_to_string(&file)?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse::<f64>);
     let mut number = || numbers.next().context("a number")?.context("a number");
-    let (seconds, _cpu, kib) = (number()?, number()?, number()?);
-    Ok(Taken { seconds, peak_bytes: kib as u64 * 1024 })
+    let (seconds, cpu_seconds, kib) = (number()?, number()?, number()?);
+    Ok(Taken { seconds, cpu_seconds, peak_bytes: kib as u64 * 1024 })
 }
 
 /// The tracer at one moment.

@@ -3,6 +3,7 @@
 //! All links are file descriptors of this process: however it ends, the kernel removes the probes.
 
 mod btf;
+mod closing;
 mod config;
 mod error;
 mod follow;
