@@ -51,7 +51,7 @@ fn sixty_four_processes_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Children by vfork and posix_spawn, and children of children that nobody waits for.
+/// Children by `vfork` and `posix_spawn`, and children of children that nobody waits for.
 #[test]
 fn storms_of_other_children() -> Result<()> {
     let (sim, file) = start()?;

@@ -21,7 +21,7 @@ const CLOSERS: usize = 16;
 /// Closes what holds probes in place, many at a time; returns when all are gone.
 pub(super) fn close(links: Vec<OwnedFd>) {
     let Ok((gate, ready)) = pipe2(OFlag::O_CLOEXEC) else { return drop(links) };
-    let fds: Vec<RawFd> = links.iter().map(|link| link.as_raw_fd()).collect();
+    let fds: Vec<RawFd> = links.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
     let mut mask = SigSet::empty();
     let blocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask)).is_ok();
     let share = fds.len().div_ceil(CLOSERS).max(1);
