@@ -16,9 +16,11 @@ use nix::sys::signal::Signal;
 use tracer::ledger::Kind;
 
 const MIB: u64 = 1 << 20;
+/// Names and values.
+type Environment = Vec<(&'static str, OsString)>;
 
 /// A simulation whose directory is a root to change to, the environment in it, and where the trace goes.
-fn start() -> Result<(Sim, Vec<(&'static str, OsString)>, PathBuf)> {
+fn start() -> Result<(Sim, Environment, PathBuf)> {
     let mut sim = Sim::start(Config::default())?;
     let environment = sim.make_root()?;
     let file = sim.scratch().join("trace.vrt");
