@@ -6,6 +6,10 @@ use super::GpuRef;
 use super::rows::Place;
 use crate::trace::record::Gpu;
 
+/// Most GPUs told apart, and on which one process is noted: the driver knows 32 (`NV_MAX_DEVICES`, nvlimits.h). Of more, which
+/// only a forged trace has, the UUIDs are unknown.
+const GPUS: usize = 256;
+
 /// What the trace tells about GPU identity.
 #[derive(Clone, Default)]
 pub(super) struct Gpus {
@@ -24,24 +28,27 @@ pub(super) struct Gpus {
 
 impl Gpus {
     pub(super) fn list(&mut self, gpus: &[Gpu]) {
-        self.listed = gpus.to_vec();
+        self.listed = gpus.iter().take(GPUS).cloned().collect();
     }
 
     pub(super) fn registered(&mut self, place: Place, client: u32, uuid: String) {
         match place {
-            Place::Instance(instance) => self.registered.insert(instance, uuid),
+            Place::Instance(instance) if self.registered.len() < GPUS => self.registered.insert(instance, uuid),
+            Place::Instance(_) => None,
             _ => self.clients.insert(client, uuid),
         };
     }
 
     pub(super) fn id(&mut self, instance: u32, gpu_id: u32) {
-        self.ids.insert(instance, gpu_id);
+        if self.ids.len() < GPUS {
+            self.ids.insert(instance, gpu_id);
+        }
     }
 
     /// NVML saw a process on a GPU.
     pub(super) fn seen(&mut self, process: usize, uuid: &str) {
         let seen = self.seen.entry(process).or_default();
-        if !seen.iter().any(|known| known == uuid) {
+        if seen.len() < GPUS && !seen.iter().any(|known| known == uuid) {
             seen.push(uuid.to_owned());
         }
     }

@@ -146,7 +146,9 @@ pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
     let gpus = main_gpus(book);
     let mut pools = pools(axes, &gpus);
     let (mut of_sglang, mut budgets) = (BTreeMap::<Team, Vec<(usize, sglang::Own)>>::new(), Vec::new());
-    for process in 0..book.processes.len() {
+    // Of the others, which a server may have any number of, nothing is known that a budget could be told by.
+    let tells = |n: &usize| !lines[*n].is_empty() || !readings[*n].is_empty() || gpus.contains_key(n);
+    for process in (0..book.processes.len()).filter(tells) {
         let case = Case {
             axes,
             process,
