@@ -5,7 +5,11 @@
 //! uprobe", `uprobe_unregister_nosync` in kernel/events/uprobes.c; more than a hundred at a time were seen on 6.18). So it is not we
 //! who close the last descriptor of a link, but children of ours.
 
-use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use std::{
+    os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd},
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
 use nix::{
     errno::Errno,
@@ -18,8 +22,24 @@ use nix::{
 /// Children at most: the kernel waits for running probes as it closes each link, some 40 ms.
 const CLOSERS: usize = 16;
 
+/// One at a time: a child of one call would hold the pipe of another, whose children would wait for its end.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Closes links of processes that have ended, many at a time, while tracing goes on: no breakpoint is left to take out.
+pub(super) fn close_ended(mut links: Vec<OwnedFd>) {
+    let each = links.len().div_ceil(CLOSERS).max(1);
+    thread::scope(|scope| {
+        while !links.is_empty() {
+            let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
+            // Where no thread can be had, the links close here and now.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
+        }
+    });
+}
+
 /// Closes what holds probes in place, many at a time; returns when all are gone.
 pub(super) fn close(links: Vec<OwnedFd>) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok((gate, ready)) = pipe2(OFlag::O_CLOEXEC) else { return drop(links) };
     let fds: Vec<RawFd> = links.iter().map(AsRawFd::as_raw_fd).collect();
     let mut mask = SigSet::empty();

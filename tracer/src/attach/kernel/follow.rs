@@ -120,7 +120,7 @@ impl Closer {
         let (links, inbox) = mpsc::channel();
         let run = move || {
             while let Ok(first) = inbox.recv() {
-                closing::close(std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect());
+                closing::close_ended(std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect());
             }
         };
         // Without a thread the other end of the channel is gone, and each link is closed where it is sent.
