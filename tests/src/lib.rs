@@ -1,7 +1,9 @@
 //! The simulated CUDA stack and what the live tests share.
 
 pub mod browser;
+pub mod disk;
 pub mod driver;
+pub mod faults;
 pub mod live;
 pub mod pythons;
 pub mod rawlog;

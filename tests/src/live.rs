@@ -24,8 +24,13 @@ pub use footprint::{Footprint, code_is_untouched, goes_on, state};
 
 use crate::sim::{Sim, workspace_binary};
 
-/// Longest wait for anything: these tests are not timed, a hang is what it ends.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for anything: these tests are not timed, a hang is what it ends. `VRAMTRACE_PATIENCE`, in seconds, is for
+/// machines that are emulated.
+#[must_use]
+pub fn patience() -> Duration {
+    let set = std::env::var("VRAMTRACE_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(set.unwrap_or(60))
+}
 
 /// The tracer to test: `VRAMTRACE`, or the one built beside the tests.
 ///
@@ -38,9 +43,9 @@ pub fn vramtrace() -> Result<PathBuf> {
 /// Waits until something is so.
 ///
 /// # Errors
-/// When it is not for [`PATIENCE`], or the condition fails.
+/// When it is not for [`patience`], or the condition fails.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while !condition()? {
         ensure!(Instant::now() < deadline, "waited for nothing: {what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -101,9 +106,9 @@ impl Talk {
     /// The next line of output: a word and a number. The word must be the one expected; gives the number.
     ///
     /// # Errors
-    /// Another word, no line for [`PATIENCE`], or the end of output.
+    /// Another word, no line for [`patience`], or the end of output.
     pub fn answer(&mut self, word: &str) -> Result<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         let mut line = String::new();
         while !line.ends_with('\n') {
             if self.stdout.buffer().is_empty() {

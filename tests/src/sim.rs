@@ -175,6 +175,16 @@ impl Sim {
         self.shims.join(name)
     }
 
+    /// Kills the driver. Requests to it fail from then on; its truth so far stays, and so does its mount, as device files do.
+    ///
+    /// # Errors
+    /// It is gone already.
+    pub fn kill_driver(&mut self) -> Result<()> {
+        self.driver.kill()?;
+        self.driver.wait()?;
+        Ok(())
+    }
+
     /// The driver's truth so far.
     ///
     /// # Errors
@@ -235,12 +245,12 @@ impl Drop for Sim {
             if Instant::now() > deadline {
                 _ = self.driver.kill();
                 _ = self.driver.wait();
-                // A killed daemon leaves its mount; an error says that there is none.
-                _ = detach(&self.devices());
-                return;
+                break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        // A killed daemon leaves its mount; an error says that there is none.
+        _ = detach(&self.devices());
     }
 }
 

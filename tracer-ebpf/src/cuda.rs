@@ -16,8 +16,12 @@ use tracer_ebpf::{
 };
 
 use crate::{
-    maps::{Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, tracked},
-    stack,
+    maps::{
+        Active, EMPTY, EVENTS, SPECS, THREADS, Thread, config, header, ids, kernel_word, lose, no_room_for_labels,
+        tracked,
+    },
+    read::{below, forget},
+    regs, stack,
 };
 
 #[uprobe]
@@ -37,7 +41,7 @@ fn enter(ctx: &ProbeContext, tgid: u32, tid: u32) -> Option<()> {
     let spec = SPECS.get(probe)?;
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    let sp = regs.rsp;
+    let [ip, sp, bp] = regs::places(regs);
     let thread = thread(tid)?;
     drop_stale(thread, sp, probe);
     let depth = thread.depth as usize;
@@ -47,26 +51,21 @@ fn enter(ctx: &ProbeContext, tgid: u32, tid: u32) -> Option<()> {
     }
     // A tail call enters with the caller's return address, already replaced by a return probe's trampoline.
     let above = &thread.calls[depth.wrapping_sub(1) & (DEPTH - 1)];
-    let address = if depth > 0 && above.sp == sp {
-        above.address
-    } else {
-        // SAFETY: a helper that fails rather than faults.
-        unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0)
-    };
+    let address = if depth > 0 && above.sp == sp { above.address } else { regs::return_address(regs) };
     let call = &mut thread.calls[depth & (DEPTH - 1)];
     // SAFETY: no arguments.
     call.frame = Frame { probe, library, enter_ns: unsafe { bpf_ktime_get_ns() } };
     call.sp = sp;
     call.address = address;
-    call.args = [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9, sp, 0];
+    let [a, b, c, d, e, f] = regs::arguments(regs);
+    call.args = [a, b, c, d, e, f, sp, 0];
     call.values = [0; READS];
     call.unreadable = 0;
     call.flags = 0;
     read_values(call, spec, AT_ENTRY);
     thread.depth = depth as u32 + 1;
     if spec.flags & SPEC_STACK != 0 && depth == 0 {
-        thread.calls[0].flags =
-            stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp, bp: regs.rbp, returned: false });
+        thread.calls[0].flags = stack::send(tgid, tid, stack::Registers { ip, sp, bp, returned: false });
     }
     Some(())
 }
@@ -94,25 +93,30 @@ fn leave(ctx: &RetProbeContext, tgid: u32, tid: u32) -> Option<()> {
         lose(Loss::UnknownReturn);
         return None;
     };
-    let depth = pop(thread, regs.rsp, probe)?;
-    let call = &mut thread.calls[depth & (DEPTH - 1)];
-    let failed = regs.rax as u32 != 0;
+    let [ip, sp, bp] = regs::places(regs);
+    let depth = forget(pop(thread, sp, probe)) as usize;
+    if depth >= DEPTH {
+        return None;
+    }
+    let call = &mut thread.calls[below(depth as u64, DEPTH as u64) as usize];
+    let failed = regs::result(regs) as u32 != 0;
     read_values(call, spec, AT_RETURN);
     let mut flags = call.flags;
     if failed && flags == 0 && spec.flags & SPEC_STACK_ON_FAILURE != 0 {
-        flags = stack::send(tgid, tid, stack::Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true });
+        flags = stack::send(tgid, tid, stack::Registers { ip, sp, bp, returned: true });
     }
     if failed || spec.flags & SPEC_QUIET == 0 {
-        send(tgid, tid, thread, depth, regs, flags);
+        send(thread, depth, regs, flags);
     }
     Some(())
 }
 
-/// Takes the frame this return belongs to off the thread's stack; gives its index.
-#[inline(always)]
-fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
-    // At a return the stack pointer is just above the return address that was at the entry's.
-    let entry_sp = sp.wrapping_sub(8);
+/// Takes the frame this return belongs to off the thread's stack; gives its index, [`DEPTH`] for none. A function of its own,
+/// so that the verifier forgets how many frames it took off.
+#[inline(never)]
+fn pop(thread: &mut Thread, sp: u64, probe: u32) -> u64 {
+    // At a return the stack pointer is above what the return took off.
+    let entry_sp = sp.wrapping_sub(regs::POPPED);
     for _ in 0..DEPTH {
         let depth = thread.depth as usize;
         if depth == 0 || depth > DEPTH {
@@ -124,12 +128,12 @@ fn pop(thread: &mut Thread, sp: u64, probe: u32) -> Option<usize> {
         }
         thread.depth = depth as u32 - 1;
         if top.sp == entry_sp && top.frame.probe == probe {
-            return Some(depth - 1);
+            return depth as u64 - 1;
         }
         lose(Loss::MissedReturn);
     }
     lose(Loss::UnknownReturn);
-    None
+    DEPTH as u64
 }
 
 /// Drops frames that a longjmp or an exception left behind: an enclosing call's stack pointer is above ours, and its
@@ -157,7 +161,8 @@ fn drop_stale(thread: &mut Thread, sp: u64, probe: u32) {
 fn in_place(sp: u64) -> bool {
     // SAFETY: a helper that fails rather than faults.
     let address = unsafe { bpf_probe_read_user(sp as *const u64) };
-    trampoline().is_none_or(|trampoline| address == Ok(trampoline))
+    // Where returns take nothing off the stack, it is in a register.
+    regs::POPPED == 0 || trampoline().is_none_or(|trampoline| address == Ok(trampoline))
 }
 
 /// What the kernel puts in place of return addresses (`uprobe_get_trampoline_vaddr` in kernel/events/uprobes.c).
@@ -192,18 +197,23 @@ fn read_values(call: &mut Active, spec: &Spec, when: u8) {
     }
 }
 
-#[inline(always)]
-fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) {
+/// Sends a call that has returned. A function of its own: see [`stack`].
+#[inline(never)]
+fn send(thread: &Thread, depth: usize, regs: &pt_regs, flags: u32) -> u32 {
+    let (tgid, tid) = ids();
+    if no_room_for_labels() {
+        lose(Loss::RingFullCall);
+        return 0;
+    }
     let Some(mut entry) = EVENTS.reserve::<Call>(0) else {
-        lose(Loss::RingFull);
-        return;
+        lose(Loss::RingFullCall);
+        return 0;
     };
-    let call = &thread.calls[depth & (DEPTH - 1)];
-    let parent = if depth > 0 {
-        thread.calls[(depth - 1) & (DEPTH - 1)].frame
-    } else {
-        Frame { probe: 0, library: 0, enter_ns: 0 }
-    };
+    // Where the compiler does not see it, lest it leave the masks out.
+    let index = |depth: usize| below(depth as u64, DEPTH as u64) as usize;
+    let call = &thread.calls[index(depth)];
+    let parent =
+        if depth > 0 { thread.calls[index(depth - 1)].frame } else { Frame { probe: 0, library: 0, enter_ns: 0 } };
     let mut args = [0; ARGS];
     args.copy_from_slice(&call.args[..ARGS]);
     entry.write(Call {
@@ -211,13 +221,14 @@ fn send(tgid: u32, tid: u32, thread: &Thread, depth: usize, regs: &pt_regs, flag
         frame: call.frame,
         parent,
         outer_ns: thread.calls[0].frame.enter_ns,
-        ret: regs.rax,
+        ret: regs::result(regs),
         args,
         values: call.values,
         depth: depth as u32,
         unreadable: call.unreadable,
     });
     entry.submit(0);
+    1
 }
 
 /// This thread's entry, made on first use.

@@ -108,6 +108,8 @@ pub struct PythonStack {
     pub pad: u32,
     /// Which those are.
     pub which: [u32; PYTHON_FRAMES],
+    /// The frame that the walk is at, as it was read: too large for the BPF stack of kernels before 6.13.
+    pub raw: [u8; PYTHON_FRAME_BYTES],
     /// The frames.
     pub frames: [PythonFrame; PYTHON_FRAMES],
 }

@@ -7,8 +7,7 @@
 use aya_ebpf::{
     EbpfContext,
     helpers::{
-        bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_user,
-        generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str},
+        bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_probe_read_user, generated::bpf_probe_read_user_str,
     },
     macros::uprobe,
     programs::ProbeContext,
@@ -22,11 +21,13 @@ use crate::{
     hold::hold,
     maps::{EVENTS, KNOWN, TAILS, config, header, identify_inode, ids, kernel_word, lose, tracked},
     python::PYTHONS,
+    read::{self, forget},
+    regs,
 };
 
 /// Objects looked at in one go. A process that loads more at once is held, and user space looks at the rest. (The
 /// verifier's time, part of every start, goes with it.)
-const OBJECTS: u32 = 24;
+const OBJECTS: u32 = 16;
 /// Words of a path that are hashed. A longer one is never taken for known.
 const HASHED: usize = 256 / 8;
 // struct r_debug (link.h): r_version@0, r_map@8, r_brk@16, r_state@24.
@@ -34,8 +35,6 @@ const R_MAP: u64 = 8;
 const R_STATE: u64 = 24;
 const RT_CONSISTENT: u32 = 0;
 // struct link_map (link.h): l_addr@0, l_name@8, l_ld@16, l_next@24, l_prev@32.
-const L_NAME: u64 = 8;
-const L_LD: u64 = 16;
 const L_NEXT: u64 = 24;
 const L_PREV: u64 = 32;
 
@@ -56,8 +55,8 @@ pub fn linker_state(ctx: ProbeContext) -> u32 {
         // SAFETY: the context of a uprobe; the cookie was set when the probe was attached.
         let distance = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
         // SAFETY: the kernel's register frame, valid for the program's run.
-        let debug = unsafe { (*ctx.regs).rip }.wrapping_add(distance);
-        walk(debug, config, Who { tgid, tid, ours });
+        let debug = regs::places(unsafe { &*ctx.regs })[0].wrapping_add(distance);
+        walk(forget(debug), config, Who { tgid, tid, ours: forget(ours as u64) });
     }
     0
 }
@@ -66,7 +65,8 @@ pub fn linker_state(ctx: ProbeContext) -> u32 {
 struct Who {
     tgid: u32,
     tid: u32,
-    ours: bool,
+    /// 1 if it is traced, else 0.
+    ours: u64,
 }
 
 /// Looks at the objects that came since the last time, up to the first that user space must look at: it then reads all
@@ -92,16 +92,17 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     // SAFETY: a reserved record, which also serves to hold each name in turn.
     let out = unsafe { &mut *entry.as_mut_ptr() };
     out.object.drivers = 0;
-    let view = view(config);
+    let view = forget(view(config));
+    let first = forget(first);
     let (mut at, mut tail, mut unknown) = (first, first, false);
     for _ in 0..OBJECTS {
         if at == 0 {
             break;
         }
-        let hash = interesting(at, out, who);
+        let hash = forget(interesting(at, out, &who));
         if hash != 0 {
             out.object.key = NameKey { hash, view };
-            if !who.ours || KNOWN.get_ptr(out.object.key).is_none() {
+            if forget(who.ours) == 0 || KNOWN.get_ptr(out.object.key).is_none() {
                 unknown = true;
                 break;
             }
@@ -111,9 +112,9 @@ fn walk(debug: u64, config: &Config, who: Who) -> Option<()> {
     }
     let _ = TAILS.insert(who.tgid, tail, 0);
     // With its first CUDA library, user space looks for a process's Python interpreter.
-    let first = who.ours && out.object.drivers != 0 && PYTHONS.get_ptr(who.tgid).is_none();
+    let first = who.ours != 0 && out.object.drivers != 0 && PYTHONS.get_ptr(who.tgid).is_none();
     // More than one round's objects: user space looks at the rest.
-    if unknown || first || (at != 0 && who.ours) {
+    if unknown || first || (at != 0 && who.ours != 0) {
         // Hold the process before it can call into the library; user space continues it once probes are in.
         let held = hold(who.tgid);
         out.object.header = header(KIND_LIBRARY, if held { FLAG_HELD } else { 0 }, who.tgid, who.tid);
@@ -135,9 +136,11 @@ fn still_linked(object: u64) -> bool {
 }
 
 /// Reads an object into `out`, and tells of it if the process is traced; gives the name's hash if it is of interest, else 0.
-#[inline(always)]
-fn interesting(object: u64, out: &mut LibraryLoaded, who: Who) -> u64 {
-    let (Some(bias), Some(name_at)) = (user::<u64>(object), user::<u64>(object + L_NAME)) else { return 0 };
+/// A function of its own, so that the verifier forgets which way it went through it.
+#[inline(never)]
+fn interesting(object: u64, out: &mut LibraryLoaded, who: &Who) -> u64 {
+    // l_addr, l_name, l_ld. What cannot be read is 0, and so is no name.
+    let [bias, name_at, dynamic] = read::user::<[u64; 3]>(object);
     let words: *mut [u64; NAME / 8] = (&raw mut out.name).cast();
     for i in 0..HASHED {
         // SAFETY: within `name`, which is 8-byte aligned. Volatile, lest the compiler make it a loop over bytes.
@@ -149,17 +152,13 @@ fn interesting(object: u64, out: &mut LibraryLoaded, who: Who) -> u64 {
         return 0;
     }
     out.object.bias = bias;
-    out.object.dynamic = user::<u64>(object + L_LD).unwrap_or(0);
+    out.object.dynamic = dynamic;
     out.object.name_len = len as u32 - 1;
-    if who.ours {
-        tell(out, len as u64 - 1, who);
-    }
-    // SAFETY: reads of user memory through a helper.
-    let (driver, library) = unsafe { of_interest(name_at, len as u64 - 1) };
+    // SAFETY: the record's name, which was just read.
+    let (driver, library) = unsafe { of_interest(words.cast(), len as u64 - 1) };
     out.object.drivers |= driver as u32;
-    if driver == 0 && (library == 0 || !who.ours) {
-        return 0;
-    }
+    // By arithmetic from here on: each branch would double what the verifier follows.
+    let wanted = driver | (library & who.ours);
     // SAFETY: as above.
     let first = unsafe { (*words)[0] };
     let mut hash = HASH_START;
@@ -167,45 +166,49 @@ fn interesting(object: u64, out: &mut LibraryLoaded, who: Who) -> u64 {
         // SAFETY: as above.
         hash = hash_step(hash, unsafe { (*words)[i] });
     }
-    // By arithmetic: a branch would double what the verifier follows.
     let absolute = equal(first & 0xff, [b'/', 0, 0, 0, 0, 0, 0, 0]);
     let whole = ((len - 1 - HASHED as i64 * 8) as u64) >> 63;
-    (hash & (absolute & whole).wrapping_neg()) | UNKNOWABLE
+    let hash = ((hash & (absolute & whole).wrapping_neg()) | UNKNOWABLE) & wanted.wrapping_neg();
+    if forget(who.ours) != 0 {
+        tell(out, len as u64 - 1, who);
+    }
+    hash
 }
 
 /// Sends an object, with as much of its path as there is.
 #[inline(always)]
-fn tell(out: &mut LibraryLoaded, name_len: u64, who: Who) {
+fn tell(out: &mut LibraryLoaded, name_len: u64, who: &Who) {
     out.object.header = header(KIND_OBJECT, 0, who.tgid, who.tid);
     // The mask is for the verifier: the path is shorter.
     let bytes = size_of::<Object>() + (name_len as usize & (NAME - 1));
     // SAFETY: at most the reserved record.
     let record = unsafe { core::slice::from_raw_parts((&raw const *out).cast::<u8>(), bytes) };
+    // It names native frames: what its loss costs is theirs.
     if EVENTS.output::<[u8]>(record, 0).is_err() {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullStack);
     }
 }
 
 /// Base names looked at this far from a path's end.
-const TAIL: usize = 40;
+const TAIL: u64 = 40;
 
 /// Whether a path's base name is one of interest, as two numbers: 1 for libcuda and libcudart, of interest also in a
 /// process that is not traced yet; 1 for other libraries with rows in the probe table, or a libc. `len` is without the NUL.
+///
+/// # Safety
+/// `name` must have [`NAME`] bytes.
 #[inline(always)]
-unsafe fn of_interest(name_at: u64, len: u64) -> (u64, u64) {
-    let mut tail = [0u8; TAIL];
-    let skip = len.saturating_sub(TAIL as u64);
-    let count = (len - skip) as u32;
-    let count = if count > TAIL as u32 { TAIL as u32 } else { count };
-    // SAFETY: at most `TAIL` bytes; the helper fails rather than faults.
-    if unsafe { read_user(tail.as_mut_ptr().cast(), count, (name_at + skip) as *const _) } != 0 {
-        return (0, 0);
-    }
+unsafe fn of_interest(name: *const u8, len: u64) -> (u64, u64) {
     // No branch in the loop: the verifier would follow every combination of them.
     let (mut driver, mut library) = (0, 0);
     let mut window = 0u64;
-    for byte in tail {
-        window = (window >> 8) | ((byte as u64) << 56);
+    for i in 0..TAIL {
+        let at = len.wrapping_add(i).wrapping_sub(TAIL);
+        // SAFETY: within the name. Volatile, one after the other: all at once would not fit on the stack.
+        let byte = unsafe { name.add(at as usize & (NAME - 1)).read_volatile() };
+        // Nothing stands before the beginning.
+        let byte = byte as u64 & !read::negative(at as i64);
+        window = (window >> 8) | (byte << 56);
         driver |= equal(window, *b"/libcuda");
         library |= equal(window, *b"/libnccl") | equal(window, *b"/libc10.");
         library |= equal(window, *b"/libc.so") | equal(window, *b"/libc-2.");

@@ -8,8 +8,9 @@ use aya_ebpf::{EbpfContext as _, helpers::bpf_get_attach_cookie, macros::uprobe,
 use tracer_ebpf::{KIND_OUTPUT, Loss, OUTPUT_BYTES, OUTPUT_PIECES, Output};
 
 use crate::{
-    maps::{EVENTS, header, ids, lose, tracked},
+    maps::{EVENTS, header, ids, lose, no_room_for_stacks, tracked},
     read::{self, user},
+    regs,
 };
 
 /// Buffers looked at of one `writev`: libcs and language runtimes use two or three.
@@ -27,8 +28,9 @@ struct Sized<const N: usize> {
 pub fn libc_write(ctx: ProbeContext) -> u32 {
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    if is_output(regs.rdi as u32) && meant(&ctx) {
-        buffer(regs.rdi as u32, regs.rsi, regs.rdx);
+    let [fd, base, len, ..] = regs::arguments(regs);
+    if is_output(fd as u32) && meant(&ctx) {
+        buffer(fd as u32, base, len);
     }
     0
 }
@@ -38,7 +40,8 @@ pub fn libc_write(ctx: ProbeContext) -> u32 {
 pub fn libc_writev(ctx: ProbeContext) -> u32 {
     // SAFETY: as in `libc_write`.
     let regs = unsafe { &*ctx.regs };
-    let (fd, vectors, count) = (regs.rdi as u32, regs.rsi, regs.rdx as u32 as u64);
+    let [fd, vectors, count, ..] = regs::arguments(regs);
+    let (fd, count) = (fd as u32, count as u32 as u64);
     if !is_output(fd) || !meant(&ctx) {
         return 0;
     }
@@ -105,8 +108,13 @@ fn piece(fd: u32, from: u64, len: u64, left_out: u64) -> u32 {
 #[inline(always)]
 fn send<const N: usize>(fd: u32, from: u64, len: u64, left_out: u64) -> bool {
     let (tgid, tid) = ids();
+    if no_room_for_stacks() {
+        return false;
+    }
     let Some(mut entry) = EVENTS.reserve::<Sized<N>>(0) else { return false };
     let out = entry.as_mut_ptr();
+    // Bounded where the compiler does not see it: it would leave out what the verifier of Linux 6.1 wants to see.
+    let len = read::below(len, 2 * OUTPUT_BYTES as u64);
     let len = if len > N as u64 { N as u64 } else { len };
     // SAFETY: `out` points to a reserved record with room for `N` bytes; its head is written before it is submitted, and
     // user space reads `len` bytes behind it alone.

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Loss {
-    /// The ring buffer was full.
+    /// No room in the ring buffer for a driver request, a closed file or a library: bytes may be missing.
     RingFull = 0,
     /// A return probe did not fire for a call that was entered (counted when noticed).
     MissedReturn = 1,
@@ -24,7 +24,15 @@ pub enum Loss {
     Output = 8,
     /// A process ended before its writes were probed.
     Unfollowed = 9,
+    /// No room for a step in a process's life.
+    RingFullProcess = 10,
+    /// No room for an API call. Refused before room for driver requests runs out.
+    RingFullCall = 11,
+    /// No room for a block of `PyTorch`'s allocator. Refused as calls are.
+    RingFullBlock = 12,
+    /// No room for a native or Python stack. Refused before all others.
+    RingFullStack = 13,
 }
 
 /// Number of loss counters.
-pub const LOSSES: usize = 11;
+pub const LOSSES: usize = 15;

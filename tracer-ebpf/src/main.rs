@@ -15,6 +15,7 @@ mod maps;
 mod process;
 mod python;
 mod read;
+mod regs;
 mod request;
 mod rm;
 mod stack;

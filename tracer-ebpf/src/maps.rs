@@ -1,6 +1,7 @@
 //! Maps, and the small functions that read them.
 
 use aya_ebpf::{
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_RING_SIZE},
     helpers::{bpf_get_current_pid_tgid, bpf_ktime_get_ns, bpf_probe_read_kernel},
     macros::map,
     maps::{Array, HashMap, LruHashMap, RingBuf},
@@ -110,6 +111,29 @@ pub fn lose(why: Loss) {
             core::arch::asm!("lock *(u64 *)({at} + 0) += {one}", at = in(reg) counter, one = in(reg) 1u64);
         }
     }
+}
+
+/// Fill of the ring buffer, in eighths, from which on API calls and blocks of PyTorch's allocator are refused.
+const LABELS_UP_TO: u64 = 7;
+/// The same for stacks and output, which are large: what is left of 64 MiB holds some 20,000 driver requests.
+const STACKS_UP_TO: u64 = 6;
+
+/// True when stacks and output must leave the rest of the ring buffer to what carries bytes.
+#[inline(always)]
+pub fn no_room_for_stacks() -> bool {
+    fill() >= STACKS_UP_TO
+}
+
+/// True when calls and blocks must leave the rest of the ring buffer to what carries bytes.
+#[inline(always)]
+pub fn no_room_for_labels() -> bool {
+    fill() >= LABELS_UP_TO
+}
+
+/// Eighths of the ring buffer that user space has not read yet. A snapshot, which is enough: the sizes are limits, not sums.
+#[inline(always)]
+fn fill() -> u64 {
+    EVENTS.query(BPF_RB_AVAIL_DATA as u64) / (EVENTS.query(BPF_RB_RING_SIZE as u64) / 8 + 1)
 }
 
 #[inline(always)]

@@ -94,7 +94,7 @@ fn exec(ctx: &RawTracePointContext, tgid: u32, tid: u32) -> Option<()> {
     }
     // Room first: nobody is held without user space being told.
     let Some(mut entry) = EVENTS.reserve::<Process>(0) else {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullProcess);
         return None;
     };
     // An executable never seen may bring its own dynamic linker (a container's): hold it until that is probed. The
@@ -150,7 +150,7 @@ struct Details {
 #[inline(always)]
 fn send(kind: u32, flags: u32, tgid: u32, tid: u32, details: Details) {
     let Some(mut entry) = EVENTS.reserve::<Process>(0) else {
-        lose(Loss::RingFull);
+        lose(Loss::RingFullProcess);
         return;
     };
     let Details { other, value, exe } = details;

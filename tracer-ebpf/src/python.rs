@@ -21,8 +21,9 @@ use tracer_ebpf::{
 
 use crate::{
     code::{describe, identity, parts},
-    maps::{EVENTS, config, header, ids, kernel_word, lose},
+    maps::{EVENTS, config, header, ids, kernel_word, lose, no_room_for_stacks},
     read::{negative, nonzero, word},
+    regs,
 };
 
 /// Thread states looked at when the slot is not known.
@@ -56,8 +57,12 @@ pub fn send(tgid: u32, tid: u32) -> u32 {
     if python.threads == 0 {
         return 0;
     }
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return 0;
+    }
     let Some(mut entry) = EVENTS.reserve::<PythonStack>(0) else {
-        lose(Loss::UnreadableStack);
+        lose(Loss::RingFullStack);
         return 0;
     };
     let out = entry.as_mut_ptr();
@@ -120,7 +125,7 @@ fn search(python: &Python, pointer: u64) -> u64 {
 #[uprobe]
 pub fn code_end(ctx: ProbeContext) -> u32 {
     // SAFETY: the kernel's register frame, valid for the program's run.
-    let code = unsafe { &*ctx.regs }.rdi;
+    let [code, ..] = regs::arguments(unsafe { &*ctx.regs });
     let (tgid, _) = ids();
     // SAFETY: a map value; user space replaces it whole.
     if let Some(python) = PYTHONS.get_ptr(tgid).and_then(|p| unsafe { p.as_ref() })
@@ -132,31 +137,29 @@ pub fn code_end(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// What is read of a frame, at once.
-#[repr(C, align(8))]
-struct Raw([u8; PYTHON_FRAME_BYTES]);
+/// What is read of a frame, at once: a buffer of `PYTHON_FRAME_BYTES` bytes, aligned to 8.
+#[derive(Clone, Copy)]
+struct Raw(*mut u8);
 
 impl Raw {
     /// Gives the helper's result. What cannot be read is 0.
     #[inline(always)]
-    fn read(&mut self, frame: u64, bytes: u32) -> i64 {
+    fn read(self, frame: u64, bytes: u32) -> i64 {
         let bytes = bytes & (PYTHON_FRAME_BYTES as u32 - 1);
         // SAFETY: less than the buffer has.
-        unsafe { read_user((&raw mut self.0).cast(), bytes, frame as *const _) }
+        unsafe { read_user(self.0.cast(), bytes, frame as *const _) }
     }
 
     #[inline(always)]
-    fn word(&self, offset: u32) -> u64 {
+    fn word(self, offset: u32) -> u64 {
         // SAFETY: aligned, and within the buffer.
-        unsafe {
-            (&raw const self.0).cast::<u64>().byte_add(offset as usize & (PYTHON_FRAME_BYTES - 8)).read_volatile()
-        }
+        unsafe { self.0.cast::<u64>().byte_add(offset as usize & (PYTHON_FRAME_BYTES - 8)).read_volatile() }
     }
 
     #[inline(always)]
-    fn byte(&self, offset: u32) -> u8 {
+    fn byte(self, offset: u32) -> u8 {
         // SAFETY: within the buffer.
-        unsafe { (&raw const self.0).cast::<u8>().add(offset as usize & (PYTHON_FRAME_BYTES - 1)).read_volatile() }
+        unsafe { self.0.add(offset as usize & (PYTHON_FRAME_BYTES - 1)).read_volatile() }
     }
 }
 
@@ -174,7 +177,8 @@ unsafe fn walk(python: &Python, state: u64, out: *mut PythonStack) -> u32 {
         frame = word(frame, python.control_frame - 1);
     }
     let control = nonzero(python.thread_control as u64);
-    let mut raw = Raw([0; PYTHON_FRAME_BYTES]);
+    // SAFETY: within the record.
+    let raw = Raw(unsafe { &raw mut (*out).raw }.cast());
     let mut failed = 0;
     for i in 0..PYTHON_FRAMES {
         if frame == 0 {

@@ -2,7 +2,7 @@
 
 use core::mem::MaybeUninit;
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user as read_user;
+use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_probe_read_user as read_user};
 
 /// Reads plain integers; what cannot be read is 0, as the helper leaves it.
 #[inline(always)]
@@ -51,6 +51,32 @@ pub fn at_most(len: u64, room: u64) -> u64 {
     // A huge length would pass for a negative one.
     let more = negative((room - 1).wrapping_sub(len) as i64) | negative(len as i64);
     (len | more) & (room - 1)
+}
+
+/// `len` modulo `room`, a power of two: for the verifier, where `len` is less. In assembly, because the compiler would leave
+/// out what it knows to change nothing.
+#[inline(always)]
+pub fn below(len: u64, room: u64) -> u64 {
+    let mut masked = len;
+    // SAFETY: arithmetic on registers.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!("{len} &= {mask}", len = inout(reg) masked, mask = in(reg) room - 1);
+    }
+    masked
+}
+
+/// The same number, of which the verifier knows nothing: not what it was set to, nor what branches told. The ways out of a
+/// branch come together again where they differ in such numbers alone; else all that follows is looked at for each.
+#[inline(always)]
+pub fn forget(x: u64) -> u64 {
+    let (mut x, noise) = (x, bpf_get_current_pid_tgid());
+    // SAFETY: arithmetic on registers.
+    #[cfg(target_arch = "bpf")]
+    unsafe {
+        core::arch::asm!("{x} ^= {noise}", "{x} ^= {noise}", x = inout(reg) x, noise = in(reg) noise);
+    }
+    x
 }
 
 /// Copies user memory; gives the bytes copied, all or none.

@@ -2,7 +2,7 @@
 
 use aya_ebpf::{
     bindings::pt_regs,
-    helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_probe_read_kernel, bpf_task_pt_regs},
+    helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_task_pt_regs},
     macros::{fentry, fexit, raw_tracepoint, uprobe, uretprobe},
     programs::{FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
@@ -12,6 +12,8 @@ use crate::{
     maps::{
         CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
     },
+    read::forget,
+    regs::{self, SAVED},
     request::{
         NV_IOCTL_MAGIC, RM_ALLOC, RM_ALLOC_MEMORY, RM_CONTROL, RM_DUP_OBJECT, RM_FREE, RM_VID_HEAP_CONTROL,
         UVM_UNMAP_EXTERNAL, XFER_CMD, copy_arg, copy_params, is_uvm, makes_memory, user, wanted,
@@ -20,9 +22,9 @@ use crate::{
     transfers,
 };
 
-const SYS_IOCTL: u64 = 16;
 /// One request, unwrapped.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Request {
     cmd: u32,
     fd: u32,
@@ -51,12 +53,13 @@ pub fn libc_ioctl(ctx: ProbeContext) -> u32 {
     let (tgid, tid) = ids();
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    let cmd = regs.rsi as u32;
+    let [fd, cmd, arg, ..] = regs::arguments(regs);
+    let cmd = cmd as u32;
     if tracked(tgid) && wanted(cmd) {
         transfers::check();
         // SAFETY: no arguments.
         let enter_ns = unsafe { bpf_ktime_get_ns() };
-        let pending = Pending { cmd, fd: regs.rdi as u32, arg: regs.rdx, enter_ns };
+        let pending = Pending { cmd, fd: fd as u32, arg, enter_ns };
         if PENDING.insert(tid, pending, 0).is_err() {
             lose(Loss::MapFull);
         }
@@ -71,8 +74,8 @@ pub fn libc_ioctl_return(ctx: RetProbeContext) -> u32 {
     if let Some(pending) = take_pending(tid) {
         // SAFETY: as in `libc_ioctl`.
         let regs = unsafe { &*ctx.regs };
-        let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
-        let ret = regs.rax as i32 as i64;
+        let registers = returned(regs);
+        let ret = regs::result(regs) as i32 as i64;
         request(tgid, tid, pending.request(ret), Some(registers));
     }
     0
@@ -109,24 +112,23 @@ impl Pending {
 pub fn syscall_ioctl(ctx: RawTracePointContext) -> i32 {
     let (tgid, tid) = ids();
     if tracked(tgid) {
-        let (regs, ret): (u64, i64) = (ctx.arg(0), ctx.arg(1));
-        // SAFETY: the helper fails rather than faults.
-        if let Ok(regs) = unsafe { bpf_probe_read_kernel(regs as *const pt_regs) }
-            && regs.orig_rax == SYS_IOCTL
-            && wanted(regs.rsi as u32)
-        {
-            transfers::check();
-            let (fd, cmd, arg) = (regs.rdi as u32, regs.rsi as u32, regs.rdx);
-            let registers = Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true };
-            request(
-                tgid,
-                tid,
-                Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns: 0, unfinished: 0 },
-                Some(registers),
-            );
-        }
+        let _ = system_call(ctx.arg(0), ctx.arg(1), tgid, tid);
     }
     0
+}
+
+#[inline(always)]
+fn system_call(regs: u64, ret: i64, tgid: u32, tid: u32) -> Option<()> {
+    let [fd, cmd, arg] = SAVED.arguments;
+    let cmd = kernel_word(regs, cmd)? as u32;
+    if kernel_word(regs, SAVED.number)? as u32 != regs::SYS_IOCTL || !wanted(cmd) {
+        return None;
+    }
+    transfers::check();
+    let (fd, arg) = (kernel_word(regs, fd)? as u32, kernel_word(regs, arg)?);
+    let registers = saved(regs)?;
+    let found = Request { cmd, fd, arg, ret, file: file_of(fd), enter_ns: 0, unfinished: 0 };
+    request(tgid, tid, found, Some(registers))
 }
 
 /// `int (*release)(struct inode *, struct file *)`: the last reference to a driver file is gone.
@@ -157,16 +159,34 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
         request.cmd = (3 << 30) | ((size & 0x3fff) << 16) | (NV_IOCTL_MAGIC << 8) | (cmd & 0xff);
         request.arg = user(request.arg + 8)?;
     }
-    let size = (request.cmd >> 16) & 0x3fff;
+    // However it came to this, the rest is the same.
+    request.cmd = forget(request.cmd as u64) as u32;
+    (request.arg, request.file) = (forget(request.arg), forget(request.file));
     let mut flags = 0;
     if makes_memory(request.cmd, request.arg)
         && let Some(registers) = registers.or_else(user_registers)
     {
         flags = stack::send(tgid, tid, registers);
     }
+    let header = header(KIND_IOCTL, flags, tgid, tid);
+    deliver(&header, &request);
+    Some(())
+}
+
+struct Lengths {
+    arg: u32,
+    params_at: u64,
+    params: u32,
+    special: Control,
+}
+
+/// How much to copy of a request, and what to look for in it; `None` for one that does not matter.
+#[inline(always)]
+fn lengths(request: &Request) -> Option<Lengths> {
+    let size = (request.cmd >> 16) & 0x3fff;
     let mut special = Control { fd: Control::NO_FD, tail: 0 };
     // (bytes of the argument, where it points to parameters, bytes of those)
-    let (arg_len, params_at, params_len) = if is_uvm(request.cmd) {
+    let (arg, params_at, params) = if is_uvm(request.cmd) {
         (if request.cmd == UVM_UNMAP_EXTERNAL { 40 } else { 32 }, 0, 0)
     } else {
         match request.cmd & 0xff {
@@ -181,30 +201,33 @@ fn request(tgid: u32, tid: u32, mut request: Request, registers: Option<Register
             _ => return None,
         }
     };
-    let thread = THREADS.get_ptr(tid);
-    // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
-    let thread = thread.and_then(|t| unsafe { t.as_ref() });
-    let lengths = Lengths { arg: arg_len, params_at, params: params_len, special };
-    let other_file = send(header(KIND_IOCTL, flags, tgid, tid), request, lengths, thread)?;
-    if request.file != 0 && FILES.get_ptr(request.file).is_none() && FILES.insert(request.file, tgid, 0).is_err() {
-        lose(Loss::MapFull);
-    }
-    if other_file != 0 {
-        transfers::watch(other_file, tgid);
-    }
-    Some(())
+    Some(Lengths { arg, params_at, params, special })
 }
 
-struct Lengths {
-    arg: u32,
-    params_at: u64,
-    params: u32,
-    special: Control,
+/// Sends a request, and notes the files that it shows. A function of its own: see [`stack`].
+#[inline(never)]
+fn deliver(header: &Header, request: &Request) -> u32 {
+    let sent = || -> Option<()> {
+        let lengths = lengths(request)?;
+        let thread = THREADS.get_ptr(header.tid);
+        // SAFETY: only this thread touches its entry, and it cannot be removed while the thread runs here.
+        let thread = thread.and_then(|t| unsafe { t.as_ref() });
+        let other_file = send(header, request, lengths, thread)?;
+        let (file, tgid) = (request.file, header.tgid);
+        if file != 0 && FILES.get_ptr(file).is_none() && FILES.insert(file, tgid, 0).is_err() {
+            lose(Loss::MapFull);
+        }
+        if other_file != 0 {
+            transfers::watch(other_file, tgid);
+        }
+        Some(())
+    };
+    u32::from(sent().is_some())
 }
 
 /// Sends the request; gives the file that its parameters name, 0 for none.
 #[inline(always)]
-fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thread>) -> Option<u64> {
+fn send(header: &Header, request: &Request, lengths: Lengths, thread: Option<&Thread>) -> Option<u64> {
     let Some(mut entry) = EVENTS.reserve::<Ioctl>(0) else {
         lose(Loss::RingFull);
         return None;
@@ -213,7 +236,7 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
     let out = entry.as_mut_ptr();
     // SAFETY: `out` is a reserved record; every field is written before it is submitted.
     let readable = unsafe {
-        (*out).header = header;
+        (*out).header = *header;
         (*out).cmd = request.cmd;
         (*out).fd = request.fd;
         (*out).ret = request.ret;
@@ -264,9 +287,22 @@ fn send(header: Header, request: Request, lengths: Lengths, thread: Option<&Thre
 /// User registers at the system call.
 #[inline(always)]
 fn user_registers() -> Option<Registers> {
-    // SAFETY: the current task's own saved registers, read through a helper.
-    let regs = unsafe { bpf_probe_read_kernel(bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs) }.ok()?;
-    Some(Registers { ip: regs.rip, sp: regs.rsp, bp: regs.rbp, returned: true })
+    // SAFETY: no arguments but the current task.
+    saved(unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64)
+}
+
+/// The same, of a thread whose registers the kernel keeps at `regs`.
+#[inline(always)]
+fn saved(regs: u64) -> Option<Registers> {
+    let [ip, sp, bp] = [kernel_word(regs, SAVED.ip)?, kernel_word(regs, SAVED.sp)?, kernel_word(regs, SAVED.bp)?];
+    Some(Registers { ip, sp, bp, returned: true })
+}
+
+/// Where a call has just returned to.
+#[inline(always)]
+fn returned(regs: &pt_regs) -> Registers {
+    let [ip, sp, bp] = regs::places(regs);
+    Registers { ip, sp, bp, returned: true }
 }
 
 /// The current process's open file behind `fd`; 0 when there is none.

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::{bpf_get_current_task_btf, generated::bpf_probe_read_user
 use tracer_ebpf::{CONFIG_STACKS, DEPTH, FLAG_RETURNED, FLAG_STACK, KIND_STACK, Loss, Patched, STACK_BYTES, Stack};
 
 use crate::{
-    maps::{EVENTS, THREADS, config, header, kernel_word, lose},
+    maps::{EVENTS, THREADS, config, header, kernel_word, lose, no_room_for_stacks},
     python,
 };
 
@@ -37,12 +37,18 @@ const MOST: u64 = STACK_BYTES as u64 - 8;
 pub fn send(tgid: u32, tid: u32, registers: Registers) -> u32 {
     // Python first: behind the other's branches the verifier would go through it once for each.
     let python = python::send(tgid, tid);
-    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && sample(tgid, tid, &registers);
+    let native = config().is_some_and(|c| c.flags & CONFIG_STACKS != 0) && sample(tgid, tid, &registers) != 0;
     python | if native { FLAG_STACK } else { 0 }
 }
 
+/// Sends the native part; gives 1, or 0 when it cannot be had. A function of its own: what it has on the stack must not lie
+/// below the walk of Python frames, for before Linux 6.13 all frames of a program share 512 bytes.
 #[inline(never)]
-fn sample(tgid: u32, tid: u32, registers: &Registers) -> bool {
+fn sample(tgid: u32, tid: u32, registers: &Registers) -> u32 {
+    if no_room_for_stacks() {
+        lose(Loss::RingFullStack);
+        return 0;
+    }
     let len = extent(registers.sp);
     if len <= SHALLOW as u64 - 8 {
         copied::<SHALLOW>(tgid, tid, registers, len)
@@ -71,10 +77,10 @@ fn extent(sp: u64) -> u64 {
 /// Sends the native part. The whole sample is reserved at once: a per-CPU buffer is not safe here, since these programs
 /// can be preempted.
 #[inline(always)]
-fn copied<const N: usize>(tgid: u32, tid: u32, registers: &Registers, len: u64) -> bool {
+fn copied<const N: usize>(tgid: u32, tid: u32, registers: &Registers, len: u64) -> u32 {
     let Some(mut entry) = EVENTS.reserve::<Sample<N>>(0) else {
-        lose(Loss::UnreadableStack);
-        return false;
+        lose(Loss::RingFullStack);
+        return 0;
     };
     let sample = entry.as_mut_ptr();
     let mut patched = [Patched { sp: 0, address: 0 }; DEPTH];
@@ -98,7 +104,7 @@ fn copied<const N: usize>(tgid: u32, tid: u32, registers: &Registers, len: u64) 
         if len == 0 {
             entry.discard(0);
             lose(Loss::UnreadableStack);
-            return false;
+            return 0;
         }
         (&raw mut (*sample).stack).write(Stack {
             header: header(KIND_STACK, if registers.returned { FLAG_RETURNED } else { 0 }, tgid, tid),
@@ -111,7 +117,7 @@ fn copied<const N: usize>(tgid: u32, tid: u32, registers: &Registers, len: u64) 
         });
     }
     entry.submit(0);
-    true
+    1
 }
 
 /// Copies page by page a stack that ends somewhere else (a coroutine's): its end then does not fail the whole read. Gives

@@ -5,8 +5,8 @@ use aya_ebpf::{macros::uprobe, programs::ProbeContext};
 use tracer_ebpf::{Block, KIND_BLOCK, Loss};
 
 use crate::{
-    maps::{EVENTS, config, header, ids, lose, tracked},
-    python,
+    maps::{EVENTS, config, header, ids, lose, no_room_for_labels, tracked},
+    python, regs,
 };
 
 /// `c10::DeviceType::CUDA` (c10/core/DeviceType.h). Blocks of host memory are reported too.
@@ -18,26 +18,30 @@ const CUDA: u64 = 1;
 pub fn torch_block(ctx: ProbeContext) -> u32 {
     // SAFETY: the kernel's register frame, valid for the program's run.
     let regs = unsafe { &*ctx.regs };
-    let device = regs.r8;
+    let [address, size, allocated, reserved, device, _] = regs::arguments(regs);
     if device & 0xff != CUDA {
         return 0;
     }
     let (tgid, tid) = ids();
     if tracked(tgid) {
-        let bytes = regs.rsi as i64;
+        let bytes = size as i64;
         let from = config().map_or(i64::MAX, |config| config.block_stack_bytes as i64);
         // What is given back needs no stack: the block is known by its address.
         let flags = if bytes > 0 && bytes >= from { python::send(tgid, tid) } else { 0 };
+        if no_room_for_labels() {
+            lose(Loss::RingFullBlock);
+            return 0;
+        }
         let Some(mut entry) = EVENTS.reserve::<Block>(0) else {
-            lose(Loss::RingFull);
+            lose(Loss::RingFullBlock);
             return 0;
         };
         entry.write(Block {
             header: header(KIND_BLOCK, flags, tgid, tid),
-            address: regs.rdi,
+            address,
             bytes,
-            allocated: regs.rdx,
-            reserved: regs.rcx,
+            allocated,
+            reserved,
             device: (device >> 8) as u32 & 0xff,
             pad: 0,
         });

@@ -6,6 +6,8 @@
 
 pub mod attach;
 pub mod collect;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod ledger;
 pub mod lifecycle;
 pub mod live;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
 
 use crate::{
     command::{root, run, target},
@@ -30,17 +31,54 @@ pub(crate) struct Args {
     /// Compiler to use instead of the one found
     #[arg(long)]
     toolchain: Option<Compiler>,
+    /// Processor whose registers the programs read; an object for aarch64 is left in target/ebpf/, and none is committed
+    #[arg(long, default_value = "x86-64", conflicts_with = "check")]
+    arch: Arch,
+}
+
+/// Processors that the object can be built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Arch {
+    /// The committed object's.
+    #[value(name = "x86-64")]
+    X86,
+    /// Built and checked, never run.
+    #[value(name = "aarch64")]
+    Arm,
+}
+
+impl Arch {
+    /// What aya calls it (`bpf_target_arch`).
+    const fn name(self) -> &'static str {
+        match self {
+            Self::X86 => "x86_64",
+            Self::Arm => "aarch64",
+        }
+    }
 }
 
 /// Builds or checks.
 pub(crate) fn main(args: &Args) -> Result<()> {
     let compiler = args.toolchain.map_or_else(Compiler::detect, Ok)?;
     println!("eBPF compiler: {compiler}");
-    if args.check { check(compiler) } else { write(compiler) }
+    match args.arch {
+        _ if args.check => check(compiler),
+        Arch::X86 => write(compiler),
+        Arch::Arm => write_arm(compiler),
+    }
+}
+
+/// An object for those who want to try.
+fn write_arm(compiler: Compiler) -> Result<()> {
+    let (object, _) = build(compiler, Arch::Arm, &target().join("ebpf-aarch64"))?;
+    let path = target().join("ebpf/vramtrace-aarch64.bpf.o");
+    fs::write(&path, &object).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}: {} bytes", path.display(), object.len());
+    Ok(())
 }
 
 fn write(compiler: Compiler) -> Result<()> {
-    let (object, note) = build(compiler, &target().join("ebpf"))?;
+    let (object, note) = build(compiler, Arch::X86, &target().join("ebpf"))?;
     let path = root().join(OBJECT);
     fs::create_dir_all(root().join("tracer/ebpf"))?;
     fs::write(&path, &object).with_context(|| format!("cannot write {}", path.display()))?;
@@ -61,13 +99,17 @@ fn check(compiler: Compiler) -> Result<()> {
     );
     let scratch = target().join("ebpf-check");
     remove(&scratch)?;
-    let built = build(compiler, &scratch);
+    let built = build(compiler, Arch::X86, &scratch);
+    // The other processor's, in the same place: most crates are built already.
+    let other = build(compiler, Arch::Arm, &scratch);
     remove(&scratch)?;
     let (object, note) = built?;
     if object != committed {
         bail!("{}", difference(&committed, &object, &recorded, &note));
     }
+    let (arm, _) = other.context("the object for aarch64 cannot be built")?;
     println!("{OBJECT} comes from this source: {} bytes, sha256 {}", object.len(), note.get("sha256"));
+    println!("for aarch64 it builds too: {} bytes, which nobody has run", arm.len());
     Ok(())
 }
 
@@ -81,11 +123,11 @@ fn remove(dir: &Path) -> Result<()> {
 }
 
 /// Builds the object in `dir`: its bytes, and the note on how they came about.
-fn build(compiler: Compiler, dir: &Path) -> Result<(Vec<u8>, Note)> {
+fn build(compiler: Compiler, arch: Arch, dir: &Path) -> Result<(Vec<u8>, Note)> {
     let (linker, objcopy) = (linker()?, objcopy()?);
     // Sources must lie unpacked before the paths to remap can be listed.
     run(compiler.cargo().args(["fetch", "--quiet", "--locked", "--target", TARGET]))?;
-    let flags = rustflags(compiler, &linker)?;
+    let flags = rustflags(compiler, arch, &linker)?;
     let mut cargo = compiler.cargo();
     cargo.args([
         "build",
@@ -115,9 +157,9 @@ fn build(compiler: Compiler, dir: &Path) -> Result<(Vec<u8>, Note)> {
     Ok((object, note))
 }
 
-fn rustflags(compiler: Compiler, linker: &Path) -> Result<Vec<String>> {
+fn rustflags(compiler: Compiler, arch: Arch, linker: &Path) -> Result<Vec<String>> {
     let mut flags = vec![
-        "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
+        format!("--cfg=bpf_target_arch=\"{}\"", arch.name()),
         "-Cdebuginfo=2".to_owned(),
         "-Clink-arg=--btf".to_owned(),
         format!("-Clinker={}", linker.display()),

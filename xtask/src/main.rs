@@ -8,6 +8,9 @@ mod command;
 mod demo;
 mod dist;
 mod ebpf;
+mod faults;
+mod fuzz;
+mod kernels;
 mod pythons;
 mod readers;
 mod real_libs;
@@ -39,8 +42,14 @@ enum Xtask {
     Test(test::Args),
     /// Measure what a probed call costs, against an empty uprobe pair; the table goes to target/bench/
     Bench(bench::Args),
+    /// Kill tracer, target, driver and guard at every point, and look at what is left; prints a table
+    Faults(faults::Args),
     /// Trace simulated CUDA programs through real probes; files go to target/demo/
     Demo,
+    /// Run the live tests in virtual machines of old and new kernels; the table goes to target/kernels/
+    Kernels(kernels::Args),
+    /// Fuzz everything that reads foreign bytes; inputs and findings stay under target/fuzz/
+    Fuzz(fuzz::Args),
     /// Build for release, with manual pages and completions, as a package holds them; files go to target/dist/
     Dist,
 }
@@ -51,7 +60,10 @@ fn main() -> ExitCode {
         Xtask::Setup => setup::main(),
         Xtask::Test(args) => test::main(&args),
         Xtask::Bench(args) => bench::main(&args),
+        Xtask::Faults(args) => faults::main(&args),
+        Xtask::Kernels(args) => kernels::main(&args),
         Xtask::Demo => demo::main(),
+        Xtask::Fuzz(args) => fuzz::main(&args),
         Xtask::Dist => dist::main(),
     };
     let Err(error) = result else { return ExitCode::SUCCESS };

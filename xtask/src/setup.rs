@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 19] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -28,6 +28,8 @@ const PACKAGES: [(&str, &str); 17] = [
     ("fuse3", "simulated driver"),
     ("chromium", "tests of HTML reports"),
     ("gdb", "native stacks to compare with"),
+    ("qemu-system-x86", "virtual machines of other kernels"),
+    ("xz-utils", "modules in virtual machines"),
     ("patchelf", "a newer CPython"),
 ];
 
@@ -49,6 +51,16 @@ pub(crate) fn demo() -> Result<()> {
         return Ok(());
     }
     let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| why.contains("simulated")).collect();
+    packages(&wanted)
+}
+
+/// Installs what virtual machines of other kernels take.
+pub(crate) fn machines() -> Result<()> {
+    if found("qemu-system-x86_64") && found("xz") && found("cc") {
+        return Ok(());
+    }
+    let wanted: Vec<_> =
+        PACKAGES.into_iter().filter(|(_, why)| why.contains("virtual machines") || why.contains("simulated")).collect();
     packages(&wanted)
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, is_root, owner, root, run, target},
-    readers, real_libs, setup,
+    kernels, readers, real_libs, setup,
     tally::{self, Tally},
 };
 
@@ -28,13 +28,14 @@ struct Step {
     run: fn(&mut Tally) -> Result<()>,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "setup", about: "what the tests need", fast: false, run: |_| setup::main() },
     Step { name: "fmt", about: "rustfmt", fast: true, run: |_| run(cargo().args(["fmt", "--all", "--check"])) },
     Step { name: "clippy", about: "clippy, warnings are errors", fast: true, run: |_| clippy() },
     Step { name: "unit", about: "unit, property and command-line tests", fast: true, run: unit },
     Step { name: "ebpf", about: "the committed eBPF object comes from this source", fast: false, run: |_| ebpf() },
     Step { name: "live", about: "real probes on simulated CUDA programs", fast: false, run: live },
+    Step { name: "kernels", about: "the same on Linux 6.1 and 6.12", fast: false, run: kernels::quick },
     Step { name: "real", about: "real libcudart and libcuda", fast: false, run: real },
     Step { name: "readers", about: "exports, read back by other programs", fast: false, run: readers },
 ];
@@ -92,19 +93,23 @@ fn ebpf() -> Result<()> {
 }
 
 fn live(tally: &mut Tally) -> Result<()> {
+    let result = count(&mut live_tests(&["--no-fail-fast"])?, tally);
+    give_back_target()?;
+    result?;
+    all_ran(tally)
+}
+
+/// The live tests, with what they run, built as the user who calls and to be run as root. [`give_back_target`] after it.
+pub(crate) fn live_tests(arguments: &[&str]) -> Result<Command> {
     run(cargo_built("build")?.args(["--package", "tracer", "--package", LIVE]))?;
-    // Built as the user who calls, run as root.
     let mut test = cargo_built("test")?;
-    test.args(["--no-fail-fast", "--package", LIVE]);
+    test.args(["--package", LIVE]).args(arguments);
     if !is_root()? {
         let path = env::var("PATH").unwrap_or_default();
         // sudo puts a PATH of its own; the tests start programs by the user's.
         test.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", format!("sudo -E env PATH={path}"));
     }
-    let result = count(&mut test, tally);
-    give_back_target()?;
-    result?;
-    all_ran(tally)
+    Ok(test)
 }
 
 fn real(tally: &mut Tally) -> Result<()> {
@@ -131,7 +136,7 @@ fn all_ran(tally: &Tally) -> Result<()> {
 }
 
 /// Files that tests made as root under the target directory go to the user.
-fn give_back_target() -> Result<()> {
+pub(crate) fn give_back_target() -> Result<()> {
     if is_root()? {
         return Ok(());
     }

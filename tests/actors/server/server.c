@@ -1,6 +1,7 @@
 /* A CUDA process that does what it is told, a line at a time, and answers each with a line. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,8 +11,7 @@
 #include <unistd.h>
 
 #include "../../cuda/include/cudart_abi.h"
-
-#define MIB ((size_t)1 << 20)
+#include "server.h"
 
 static void *kept[64];
 static int count;
@@ -82,11 +82,19 @@ static int storm(int total) {
     return total - ended;
 }
 
-/* Another one of these as a child, which answers on our standard output; its input is the returned stream. */
-static FILE *child(int *pid) {
+/*
+ * Another one of these as a child, which answers on our standard output; its input is the returned stream. It gets the
+ * process id asked for, if one is.
+ */
+static FILE *child(int *pid, int wanted) {
     int fds[2];
-    if (pipe(fds))
+    if (pipe2(fds, O_CLOEXEC))
         return NULL;
+    if (wanted) {
+        *pid = twin(wanted, fds[0]);
+        close(fds[0]);
+        return *pid < 0 ? NULL : fdopen(fds[1], "w");
+    }
     *pid = fork();
     if (!*pid) {
         dup2(fds[0], STDIN_FILENO);
@@ -160,10 +168,32 @@ int main(int argc, char **argv) {
             say("threads", threads(number));
         else if (!strcmp(word, "storm"))
             say("storm", storm(number));
+        else if (!strcmp(word, "churn"))
+            say("churn", churn(number));
+        else if (!strcmp(word, "hold"))
+            say("hold", hold(number));
+        else if (!strcmp(word, "crowd"))
+            say("crowd", crowd(number));
+        else if (!strcmp(word, "family"))
+            say("family", family(number));
+        else if (!strcmp(word, "spawned"))
+            say("spawned", spawned(number));
+        else if (!strcmp(word, "vforked"))
+            say("vforked", vforked(number));
+        else if (!strcmp(word, "orphaned"))
+            say("orphaned", orphaned(number));
+        else if (!strcmp(word, "exec_in_call"))
+            say("exec_in_call", exec_in_call());
         else if (!strcmp(word, "busy"))
             say("busy", pthread_create(&thread, NULL, busy, NULL));
         else if (!strcmp(word, "child"))
-            below = child(&below_pid); /* it answers */
+            below = child(&below_pid, 0); /* it answers */
+        else if (!strcmp(word, "twin")) {
+            if (!(below = child(&below_pid, number))) /* else it answers */
+                say("twin", -1);
+        }
+        else if (!strcmp(word, "bury") && below)
+            say("bury", fclose(below) || waitpid(below_pid, NULL, 0) < 0), below = NULL;
         else if (!strcmp(word, "below") && below)
             fprintf(below, "%s\n", line + at), fflush(below); /* so here */
         else if (!strcmp(word, "exec"))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{PATIENCE, wait_until};
+use super::{patience, wait_until};
 
 /// What a tracer has in the kernel: programs, links and maps, by id.
 #[derive(Debug)]
@@ -20,17 +20,30 @@ impl Footprint {
     /// # Errors
     /// It has nothing there, so that nothing could be told later.
     pub fn of(pid: u32) -> Result<Self> {
+        let Self { ids } = Self::so_far(pid);
+        let count = |wanted| ids.iter().filter(|(kind, _)| *kind == wanted).count();
+        ensure!(count("prog_id") > 0 && count("link_id") > 0 && count("map_id") > 0, "no programs: {ids:?}");
+        Ok(Self { ids })
+    }
+
+    /// Of a tracer that may be about to begin or to end: what it has now, which may be nothing.
+    #[must_use]
+    pub fn so_far(pid: u32) -> Self {
         let mut ids = BTreeSet::new();
-        for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo"))? {
-            let text = std::fs::read_to_string(entry?.path()).unwrap_or_default();
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
+            let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
             for kind in ["prog_id", "link_id", "map_id"] {
                 let value = text.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(":\t")?.parse().ok());
                 ids.extend(value.map(|id: u32| (kind, id)));
             }
         }
-        let count = |wanted| ids.iter().filter(|(kind, _)| *kind == wanted).count();
-        ensure!(count("prog_id") > 0 && count("link_id") > 0 && count("map_id") > 0, "no programs: {ids:?}");
-        Ok(Self { ids })
+        Self { ids }
+    }
+
+    /// How many links.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.ids.iter().filter(|(kind, _)| *kind == "link_id").count()
     }
 
     /// Waits until all of it is gone. Links go with the tracer's descriptors, programs and maps a grace period later.
@@ -75,7 +88,7 @@ pub fn code_is_untouched(pid: u32, library: &str) -> Result<u64> {
     let begun = Instant::now();
     loop {
         match compare_code(pid, library) {
-            Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) if begun.elapsed() < patience() => std::thread::sleep(Duration::from_millis(5)),
             result => return result,
         }
     }

@@ -7,6 +7,7 @@ use live_tests::live::{Footprint, Talk, attach, book, run_command, state, wait_u
 use live_tests::sim::Sim;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tracer::attach::find::descendants;
 
 use super::{let_it_flush, start};
 
@@ -36,6 +37,33 @@ fn kill_9_while_the_target_is_held() -> Result<()> {
     run.signal(Signal::SIGKILL)?;
     ensure!(run.answer("driver")? == 0);
     footprint.gone()
+}
+
+/// The guard of a tracer.
+fn guard(tracer: u32) -> Option<u32> {
+    let is_guard = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "vramtrace-guard\n")
+            && state(*pid) != Some('Z')
+    };
+    // Its member of the process group has the same name, and is its child.
+    descendants(tracer).into_iter().skip(1).find(is_guard)
+}
+
+/// Two kills: of the guard, and, when there is another, of the tracer that holds somebody.
+#[test]
+fn a_guard_that_is_killed_is_replaced() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    let first = guard(run.pid()).context("no guard")?;
+    kill(Pid::from_raw(first.cast_signed()), Signal::SIGKILL)?;
+    wait_until("another guard", || Ok(guard(run.pid()).is_some_and(|pid| pid != first) && state(first).is_none()))?;
+    run.signal(Signal::SIGSTOP)?;
+    wait_for_state(run.pid(), 'T')?;
+    run.say(&format!("driver {}", odd_library(&sim)?))?;
+    wait_for_state(run.server_pid(), 'T')?;
+    run.signal(Signal::SIGKILL)?;
+    ensure!(run.answer("driver")? == 0);
+    Ok(())
 }
 
 #[test]

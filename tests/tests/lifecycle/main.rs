@@ -2,6 +2,7 @@
 //! readable, and nothing may stay behind.
 
 mod holds;
+mod serving;
 mod signals;
 
 use std::fs;
@@ -109,6 +110,28 @@ fn kill_9_after_some_calls() -> Result<()> {
 #[test]
 fn kill_9_in_the_middle_of_calls() -> Result<()> {
     killed(|run| run.order("busy"), None)
+}
+
+/// The kernel takes no breakpoint out for a process that is about to be killed: it is not the tracer that closes its links.
+#[test]
+fn kill_9_while_the_probes_are_taken_out() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    server.order("alloc 10")?;
+    for round in 0..5 {
+        let mut tracer = attach(&sim, &file, &["--force", "--pid", &server.server_pid().to_string()])?;
+        let footprint = Footprint::of(tracer.pid())?;
+        tracer.signal(Signal::SIGINT)?;
+        // When this is depends on the machine: its descriptors tell, and no two rounds go equally far.
+        let links = || Footprint::so_far(tracer.pid()).links();
+        let all = links();
+        wait_until("the first link to be closed", || Ok(links() < all))?;
+        sleep(Duration::from_millis(round));
+        tracer.signal(Signal::SIGKILL)?;
+        tracer.wait()?;
+        unharmed(&mut server, &footprint)?;
+    }
+    Ok(())
 }
 
 #[test]

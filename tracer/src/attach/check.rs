@@ -15,6 +15,7 @@ pub use self::{
     target::{Target, TargetError, TargetLibrary},
 };
 use super::host::{Host, sudo_finds};
+use crate::report::text::plain::plain;
 
 /// How well something is provided for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,8 +100,9 @@ impl fmt::Display for Check {
                 group = line.group;
                 writeln!(f, "{group}")?;
             }
-            let told = wrap(&line.told, WIDTH - TOLD).join(&format!("\n{:TOLD$}", ""));
-            writeln!(f, "  {:<9} {:<NAME$} {told}", line.status, line.what)?;
+            // Names and paths of a target may hold anything.
+            let told = wrap(&plain(&line.told), WIDTH - TOLD).join(&format!("\n{:TOLD$}", ""));
+            writeln!(f, "  {:<9} {:<NAME$} {told}", line.status, plain(&line.what))?;
             // Neighbours with one and the same remedy show it once.
             let next = self.lines.get(n + 1).and_then(|line| line.fix.as_ref());
             if let Some(fix) = line.fix.as_ref().filter(|fix| Some(*fix) != next) {

@@ -4,14 +4,12 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     io,
-    os::fd::AsRawFd as _,
-    path::Path,
 };
 
 use super::{
     elf::ElfFile,
-    files::open_regular,
-    find::{self, Part},
+    files::descriptor_path,
+    find::{self, Part, Runtime},
     kernel::{Kernel, Writes},
 };
 
@@ -45,7 +43,7 @@ impl Follower {
         let mut notices = Vec::new();
         for libc in find::runtime_of(pid).iter().filter(|file| file.part == Part::Libc) {
             let key = (libc.device, libc.inode);
-            self.libcs.entry(key).or_insert_with(|| match Libc::open(&libc.path) {
+            self.libcs.entry(key).or_insert_with(|| match Libc::open(libc) {
                 Ok(found) => Some(found),
                 Err(e) => {
                     notices.push(format!("{}: {e}: log lines of its processes are not seen", libc.shown));
@@ -80,8 +78,7 @@ impl Follower {
         if self.refused.is_some() || !self.covered.entry(pid).or_default().insert(key) {
             return None;
         }
-        let path = format!("/proc/self/fd/{}", libc.file.as_raw_fd());
-        let error = kernel.follow(pid, Path::new(&path), &libc.writes).err()?;
+        let error = kernel.follow(pid, &descriptor_path(&libc.file), &libc.writes).err()?;
         let refused = format!("libc's write cannot be probed: {error}");
         self.refused = Some(refused.clone());
         Some(format!("{refused}: log lines are not seen, nor what they alone tell"))
@@ -89,20 +86,21 @@ impl Follower {
 }
 
 impl Libc {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: open_regular(path)?, writes: writes_of(path)? })
+    fn open(libc: &Runtime) -> io::Result<Self> {
+        let file = libc.open()?;
+        let elf = ElfFile::of(&libc.path, file.try_clone()?).map_err(io::Error::other)?;
+        Ok(Self { file, writes: writes_of(&elf)? })
     }
 }
 
 /// Where `write` and `writev` of a libc are probed. glibc's stdio comes through `write` too, by a hidden name of the same
 /// address; musl's makes its own system call and is not seen.
-fn writes_of(libc: &Path) -> io::Result<Writes> {
-    let file = ElfFile::open(libc).map_err(io::Error::other)?;
+fn writes_of(file: &ElfFile) -> io::Result<Writes> {
     let offsets = |name: &str| -> io::Result<Vec<u64>> {
         let definitions = file.resolve([name]).map_err(io::Error::other)?;
         let mut offsets: Vec<u64> = definitions.iter().filter_map(|d| d.offset.ok()).collect();
         offsets.dedup();
-        Ok(offsets.into_iter().map(|offset| offset + cheaper(&file, offset)).collect())
+        Ok(offsets.into_iter().map(|offset| offset + cheaper(file, offset)).collect())
     };
     let writes = Writes { write: offsets("write")?, writev: offsets("writev")? };
     if writes.write.is_empty() {
@@ -153,8 +151,9 @@ mod tests {
     #[test]
     fn our_own_libc_writes() {
         let libc = find::runtime_of(std::process::id()).into_iter().find(|r| r.part == Part::Libc).unwrap();
-        let writes = writes_of(&libc.path).unwrap();
+        let writes = Libc::open(&libc).unwrap().writes;
         assert_eq!((writes.write.len(), writes.writev.len()), (1, 1), "{writes:?}");
-        assert!(writes_of(Path::new("/proc/self/exe")).is_err());
+        let own = ElfFile::open(std::path::Path::new("/proc/self/exe")).unwrap();
+        assert!(writes_of(&own).is_err());
     }
 }

@@ -10,6 +10,7 @@
 //! (`kill_orphaned_pgrp` in kernel/exit.c).
 
 use std::{
+    cell::RefCell,
     fs::{self, File},
     io::{self, Read as _, Write as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
@@ -19,12 +20,16 @@ use nix::{
     errno::Errno,
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask},
+    sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    sys::wait::{WaitPidFlag, WaitStatus, waitpid},
     unistd::{ForkResult, Pid, fork, getpid, pipe2, setpgid},
 };
 
 use super::{
-    kernel::sys::{next_key, value},
+    kernel::{
+        resume,
+        sys::{next_key, value},
+    },
     spawn::pidfd_open,
 };
 use crate::collect::clock::monotonic_ns;
@@ -40,7 +45,11 @@ const MOST: u32 = 65536;
 
 /// The guard, and the member of our process group. They end by themselves, after us.
 #[derive(Debug)]
-pub struct Guard {
+pub struct Guard(RefCell<Pair>);
+
+#[derive(Debug)]
+struct Pair {
+    guard: Pid,
     member: Pid,
     /// A byte says that nobody is held any more. The guard waits for its end, which is ours.
     orders: File,
@@ -52,6 +61,38 @@ impl Guard {
     /// # Errors
     /// No process or descriptor to be had.
     pub fn start(held: BorrowedFd<'_>) -> io::Result<Self> {
+        Pair::start(held).map(RefCell::new).map(Self)
+    }
+
+    /// Starts another guard where somebody has killed this one.
+    pub fn renew(&self, held: BorrowedFd<'_>) {
+        let guard = self.0.borrow().guard;
+        let has_ended = !matches!(waitpid(guard, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive));
+        // Without one for now: the next look tries again.
+        if has_ended && let Ok(pair) = Pair::start(held) {
+            self.0.replace(pair);
+        }
+    }
+
+    /// True when a signal that we got was sent to our whole process group. The group's newest process gets it first
+    /// (`attach_pid` in kernel/pid.c), so it is pending there by the time that we see it.
+    #[must_use]
+    pub fn got(&self, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.borrow().member)).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+        pending.is_some_and(|bits| bits >> (signal as i32 - 1) & 1 == 1)
+    }
+
+    /// Says that all probes are gone: nobody is held, and nobody will be.
+    pub fn stand_down(&self) {
+        // Should it not hear this, it keeps a map a little longer.
+        let _ = (&self.0.borrow().orders).write_all(&[1]);
+    }
+}
+
+impl Pair {
+    fn start(held: BorrowedFd<'_>) -> io::Result<Self> {
         let (inbox, orders) = pipe2(OFlag::O_CLOEXEC)?;
         let (reports, outbox) = pipe2(OFlag::O_CLOEXEC)?;
         let us = pidfd_open(getpid())?;
@@ -63,27 +104,13 @@ impl Guard {
             Watch { inbox, us, held: held.as_raw_fd(), outbox }.run();
         }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
-        forked?;
+        let ForkResult::Parent { child: guard } = forked? else { return Err(io::Error::other("two children")) };
         drop(outbox);
         let mut member = [0; 4];
-        File::from(reports).read_exact(&mut member)?;
-        Ok(Self { member: Pid::from_raw(i32::from_ne_bytes(member)), orders: orders.into() })
-    }
-
-    /// True when a signal that we got was sent to our whole process group. The group's newest process gets it first
-    /// (`attach_pid` in kernel/pid.c), so it is pending there by the time that we see it.
-    #[must_use]
-    pub fn got(&self, signal: Signal) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.member)).unwrap_or_default();
-        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-        pending.is_some_and(|bits| bits >> (signal as i32 - 1) & 1 == 1)
-    }
-
-    /// Says that all probes are gone: nobody is held, and nobody will be.
-    pub fn stand_down(&self) {
-        // Should it not hear this, it keeps a map a little longer.
-        let _ = (&self.orders).write_all(&[1]);
+        File::from(reports)
+            .read_exact(&mut member)
+            .map_err(|_| io::Error::other("the guard (a process of ours) ended as it began"))?;
+        Ok(Self { guard, member: Pid::from_raw(i32::from_ne_bytes(member)), orders: orders.into() })
     }
 }
 
@@ -156,8 +183,7 @@ impl Watch {
             let long =
                 value(self.held, &tgid, &mut since).is_ok() && monotonic_ns().saturating_sub(since) >= nanoseconds;
             if long {
-                // It may have ended by itself.
-                let _ = kill(Pid::from_raw(tgid.cast_signed()), Signal::SIGCONT);
+                resume(self.held, tgid);
             }
             last = Some(tgid);
         }
@@ -198,7 +224,7 @@ fn close_others(mut keep: [RawFd; 3]) {
     close_range(first, u32::MAX);
 }
 
-fn close_range(first: u32, last: u32) {
-    // SAFETY: nothing in this process uses the descriptors it inherited. glibc has no wrapper before 2.34.
+pub(crate) fn close_range(first: u32, last: u32) {
+    // SAFETY: nothing in the processes that call this uses the descriptors it inherited. glibc has no wrapper before 2.34.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }

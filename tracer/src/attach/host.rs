@@ -1,5 +1,6 @@
 //! Facts about the machine that tracing depends on. Reading only; [`super::check`] judges them.
 
+mod calls;
 pub mod driver;
 pub mod kernel;
 pub mod rights;
@@ -94,6 +95,10 @@ pub struct Host {
     pub rights: Rights,
     /// True when this process sees the process ids that the kernel reports.
     pub initial_pid_namespace: bool,
+    /// True when `/sys` is there.
+    pub sysfs: bool,
+    /// System calls that a filter (seccomp) refuses to this process.
+    pub refused_calls: Vec<&'static str>,
     /// NVIDIA driver, if one is loaded.
     pub driver: Option<Driver>,
     /// GPUs that the driver lists.
@@ -115,14 +120,18 @@ impl Host {
         let missing = |path: &str| io::Error::other(format!("{} cannot be read", root.path(path).display()));
         let release = root.text("proc/sys/kernel/osrelease").ok_or_else(|| missing("proc/sys/kernel/osrelease"))?;
         let version = Version::parse(&release);
+        let rights = Rights::read(root).ok_or_else(|| missing("proc/self/status"))?;
+        let status = root.text("proc/self/status").unwrap_or_default();
         Ok(Self {
+            sysfs: root.exists("sys/kernel"),
+            refused_calls: calls::refused(&status, rights.has(Capability::Bpf) && rights.has(Capability::Perfmon)),
             version,
             features: Features::read(root, version),
             btf: root.names("sys/kernel/btf"),
             lockdown: Lockdown::read(root),
             perf_event_paranoid: root.number("proc/sys/kernel/perf_event_paranoid"),
             unprivileged_bpf_disabled: root.number("proc/sys/kernel/unprivileged_bpf_disabled"),
-            rights: Rights::read(root).ok_or_else(|| missing("proc/self/status"))?,
+            rights,
             initial_pid_namespace: root.link("proc/self/ns/pid").is_none_or(|ns| ns == INITIAL_PID_NAMESPACE),
             driver: Driver::read(root),
             gpus: driver::gpus(root),

@@ -104,6 +104,14 @@ fn words(bytes: &[u8]) -> Vec<String> {
     bytes[..used].split(|&byte| byte == 0).take(ARGUMENTS).map(word).collect()
 }
 
+/// Takes any bytes for what a process says of itself.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn foreign(bytes: &[u8]) {
+    let kept = scrub(&words(bytes)).into_iter().chain(selected(bytes));
+    kept.for_each(|text| assert!(text.len() <= TEXT + '…'.len_utf8(), "a text of any length is kept"));
+    std::hint::black_box(parent(&String::from_utf8_lossy(bytes)));
+}
+
 /// The variables to keep, by name.
 fn selected(environ: &[u8]) -> Vec<String> {
     let variables = environ.split(|&byte| byte == 0).filter_map(|variable| {

@@ -1,8 +1,9 @@
 //! Finding libraries and symbols, following processes, placing probes; and what the host allows of it.
 
+pub mod arch;
 pub mod check;
 pub mod elf;
-mod files;
+pub(crate) mod files;
 pub mod find;
 pub mod follow;
 pub mod guard;

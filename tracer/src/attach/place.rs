@@ -1,12 +1,13 @@
 //! Placing probes in what a process maps: libraries of the probe table, its libc, its dynamic linker.
 
-use std::{collections::HashSet, io, path::Path};
+use std::{collections::HashSet, io};
 
 use object::{Object as _, ObjectSymbol as _};
 use tracer_ebpf::cookie;
 
 use super::{
     elf::ElfFile,
+    files::{descriptor_path, head_of},
     find,
     kernel::{DriverHook, Kernel, Point, Probes},
     plan::{self, Plan},
@@ -71,8 +72,8 @@ impl Placer {
             return;
         }
         let result = match file.part {
-            find::Part::Linker => place_linker(kernel, &file.path),
-            find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, &file.path),
+            find::Part::Linker => place_linker(kernel, file),
+            find::Part::Libc if self.hook == DriverHook::Libc => place_ioctl(kernel, file),
             find::Part::Libc => Ok(()),
         };
         if let Err(e) = result {
@@ -101,7 +102,10 @@ fn place_table(
     number: u32,
     tensors: bool,
 ) -> io::Result<record::Library> {
-    let file = ElfFile::open(&library.path).map_err(io::Error::other)?;
+    // One open file is read and probed, whatever becomes of its name: offsets of one file must never go to another.
+    let opened = library.open()?;
+    let path = descriptor_path(&opened);
+    let file = ElfFile::of(&library.path, opened.try_clone()?).map_err(io::Error::other)?;
     let is_wanted = |group: Group| group.by_default() || (tensors && group == Group::Tensors);
     let wanted = probe::of(library.lib).filter(|(_, probe)| is_wanted(probe.group));
     let plan = Plan::new(&file, wanted).map_err(io::Error::other)?;
@@ -110,8 +114,8 @@ fn place_table(
     // Blocks have a program of their own.
     let is_block = |point: &Point| probe::by_id(point.cookie as u32).is_some_and(|p| p.effect == Effect::Tensor);
     let (blocks, calls): (Vec<Point>, Vec<Point>) = points.iter().copied().partition(is_block);
-    let mut refused = kernel.place(Probes::Api, &library.path, &calls)?;
-    refused.extend(kernel.place(Probes::Blocks, &library.path, &blocks)?);
+    let mut refused = kernel.place(Probes::Api, &path, &calls)?;
+    refused.extend(kernel.place(Probes::Blocks, &path, &blocks)?);
     let mut failed: Vec<String> = plan.refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     failed.extend(refused.iter().map(|(point, why)| {
         let name = probe::by_id(point.cookie as u32).map_or("?", |p| p.symbol);
@@ -128,8 +132,9 @@ fn place_table(
 }
 
 /// Entry and return of `ioctl`.
-fn place_ioctl(kernel: &mut Kernel, libc: &Path) -> io::Result<()> {
-    let file = ElfFile::open(libc).map_err(io::Error::other)?;
+fn place_ioctl(kernel: &mut Kernel, libc: &find::Runtime) -> io::Result<()> {
+    let opened = libc.open()?;
+    let file = ElfFile::of(&libc.path, opened.try_clone()?).map_err(io::Error::other)?;
     let definitions = file.resolve(["ioctl"]).map_err(io::Error::other)?;
     let mut offsets: Vec<u64> = definitions.iter().filter_map(|d| d.offset.ok()).collect();
     offsets.dedup();
@@ -137,13 +142,17 @@ fn place_ioctl(kernel: &mut Kernel, libc: &Path) -> io::Result<()> {
         return Err(io::Error::other("it has no ioctl function: driver calls of its processes are not seen"));
     }
     let points: Vec<_> = offsets.into_iter().map(|offset| Point { offset, cookie: 0 }).collect();
-    refuse(kernel.place(Probes::Ioctl, libc, &points)?, "driver calls of its processes are not seen")
+    refuse(
+        kernel.place(Probes::Ioctl, &descriptor_path(&opened), &points)?,
+        "driver calls of its processes are not seen",
+    )
 }
 
 /// `_dl_debug_state`, with the distance to `_r_debug` as the cookie.
-fn place_linker(kernel: &mut Kernel, linker: &Path) -> io::Result<()> {
+fn place_linker(kernel: &mut Kernel, linker: &find::Runtime) -> io::Result<()> {
     let missing = "libraries loaded later are not noticed";
-    let data = super::files::read_head(linker, LINKER_BYTES)?;
+    let opened = linker.open()?;
+    let data = head_of(&opened, LINKER_BYTES)?;
     let elf = object::File::parse(&*data).map_err(io::Error::other)?;
     let address = |name: &str| {
         let mut symbols = elf.dynamic_symbols().chain(elf.symbols());
@@ -154,7 +163,7 @@ fn place_linker(kernel: &mut Kernel, linker: &Path) -> io::Result<()> {
     let (Some(state), Some(debug)) = (address("_dl_debug_state"), debug) else {
         return Err(io::Error::other(format!("it has no _dl_debug_state: {missing}")));
     };
-    let definitions = ElfFile::open(linker).map_err(io::Error::other)?;
+    let definitions = ElfFile::of(&linker.path, opened.try_clone()?).map_err(io::Error::other)?;
     let definitions = definitions.resolve(["_dl_debug_state"]).map_err(io::Error::other)?;
     let Some(offset) = definitions.first().and_then(|d| d.offset.ok()) else {
         return Err(io::Error::other(format!("_dl_debug_state is no function: {missing}")));
@@ -162,7 +171,8 @@ fn place_linker(kernel: &mut Kernel, linker: &Path) -> io::Result<()> {
     // The probe may sit behind an endbr64: the distance is from there.
     let skipped = (offset & 0xfff).wrapping_sub(state & 0xfff) & 0xfff;
     let distance = debug.wrapping_sub(state.wrapping_add(skipped));
-    refuse(kernel.place(Probes::Linker, linker, &[Point { offset, cookie: distance }])?, missing)
+    let path = descriptor_path(&opened);
+    refuse(kernel.place(Probes::Linker, &path, &[Point { offset, cookie: distance }])?, missing)
 }
 
 fn refuse(refused: Vec<(Point, String)>, meaning: &str) -> io::Result<()> {

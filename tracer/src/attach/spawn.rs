@@ -129,11 +129,7 @@ impl Held {
     /// # Errors
     /// It has ended.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
-        let none = ptr::null::<libc::siginfo_t>();
-        // SAFETY: a system call on a descriptor that is open; the third argument may be null (pidfd_send_signal(2)).
-        let sent =
-            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), signal as i32, none, 0) };
-        Ok(Errno::result(sent).map(drop)?)
+        pidfd_send_signal(self.pidfd(), signal)
     }
 
     /// Waits until the child has ended.
@@ -201,6 +197,14 @@ impl Drop for Held {
 #[must_use]
 pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
+/// Sends a signal to the very process that a descriptor is of.
+pub(in crate::attach) fn pidfd_send_signal(process: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
+    let none = ptr::null::<libc::siginfo_t>();
+    // SAFETY: a system call on a descriptor that is open; the third argument may be null (pidfd_send_signal(2)).
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal as i32, none, 0) };
+    Ok(Errno::result(sent).map(drop)?)
 }
 
 /// A descriptor of a process.

@@ -2,14 +2,14 @@
 
 use std::{
     ffi::{CString, OsString},
-    fs::File,
     io,
     path::PathBuf,
+    thread,
 };
 
 use nix::{
     errno::Errno,
-    unistd::{Gid, Uid, User, fchown, geteuid, getgrouplist, getresgid, getresuid, setgroups, setresgid, setresuid},
+    unistd::{Gid, Uid, User, geteuid, getgrouplist, getresgid, getresuid, setgroups, setresgid, setresuid},
 };
 
 /// Why the invoking user cannot be told.
@@ -104,12 +104,36 @@ impl Invoker {
         kept.into_iter().chain(own.into_iter().map(|(name, value)| (name.into(), value))).collect()
     }
 
-    /// Gives an open file to this user. By descriptor: a path could be exchanged for a link to something else.
+    /// Does something with files as this user: what they may not open, create or remove, is refused, and what is created
+    /// is theirs. So a path that somebody else steers by a link gains nothing from our being root, and a file system that
+    /// does not know root (NFS) lets it happen.
+    ///
+    /// On a thread of its own: the kernel keeps these ids a thread, and drops root's rights over files with them
+    /// (setfsuid(2), capabilities(7)).
     ///
     /// # Errors
-    /// The file system refuses.
-    pub fn own(&self, file: &File) -> io::Result<()> {
-        Ok(fchown(file, Some(self.uid), Some(self.gid))?)
+    /// There is no thread to be had, or it could not become the user; `work` was not done then.
+    pub fn with_files_of<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let groups: Vec<libc::gid_t> = self.groups.iter().map(|group| group.as_raw()).collect();
+        let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
+        let become_them = move || {
+            // SAFETY: system calls that change this thread alone, unlike libc's setgroups(3), on an array that outlives them.
+            unsafe {
+                if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                libc::syscall(libc::SYS_setfsgid, gid);
+                libc::syscall(libc::SYS_setfsuid, uid);
+                // They report nothing but the ids before: an id that changes nothing asks for the present one.
+                let now = (libc::syscall(libc::SYS_setfsuid, -1), libc::syscall(libc::SYS_setfsgid, -1));
+                if now == (uid.into(), gid.into()) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+            }
+        };
+        thread::scope(|scope| {
+            let worker =
+                thread::Builder::new().name("files".into()).spawn_scoped(scope, || become_them().map(|()| work()))?;
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 
     /// Becomes this user for good. Only system calls, no allocation: may be called between fork and exec.
@@ -132,7 +156,7 @@ impl Invoker {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::{fs::File, os::unix::fs::MetadataExt};
 
     use nix::{
         sys::wait::{WaitStatus, waitpid},
@@ -181,15 +205,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn privileges_are_gone_for_good_and_files_handed_over() {
+    fn privileges_are_gone_for_good_and_files_are_theirs() {
         if !geteuid().is_root() {
             return eprintln!("skipped: needs root");
         }
         let somebody = somebody();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        somebody.own(file.as_file()).unwrap();
-        assert_eq!(file.as_file().metadata().unwrap().uid(), somebody.uid.as_raw());
-
         // SAFETY: the child makes system calls only and ends with `_exit`.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
@@ -205,6 +225,14 @@ pub(super) mod tests {
                 assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
             }
         }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("theirs");
+        let created = somebody.with_files_of(|| File::create(&path)).unwrap();
+        assert_eq!(created.unwrap_err().kind(), io::ErrorKind::PermissionDenied, "the directory is root's alone");
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let created = somebody.with_files_of(|| File::create(&path)).unwrap().unwrap();
+        assert_eq!(created.metadata().unwrap().uid(), somebody.uid.as_raw());
+        assert!(File::create(dir.path().join("ours")).is_ok_and(|file| file.metadata().unwrap().uid() == 0));
         assert!(Group::from_gid(somebody.gid).unwrap().is_some());
         assert!(geteuid().is_root(), "only the child has changed");
     }

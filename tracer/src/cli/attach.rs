@@ -59,16 +59,17 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     tracing::place_libraries(&mut session, &args.tracing)?;
     args.which.attach(&mut session)?;
     tracing::warn_blind(&args.tracing, &session);
-    eprintln!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
+    say!("vramtrace: tracing {} processes with {} probes; Ctrl-C ends it", session.live(), session.placed());
     let until = Until {
         target: None,
         limit: tracing::limit(&args.tracing),
         serving: args.tracing.until == options::Until::Serving,
         last_process: args.which.pid.is_some(),
     };
-    let progress = tracing::Progress::new(true);
+    let (progress, mut waiting) = (tracing::Progress::new(true), tracing::Waiting::new(&args.tracing));
     let end = drive::drive(&mut session, &until, &signals, |session| {
         progress.update(session);
+        waiting.update(session);
         feed.iter_mut().for_each(|feed| feed.update(session));
     });
     progress.done();
@@ -85,7 +86,7 @@ fn metrics(args: &Args, address: SocketAddr) -> anyhow::Result<Feed> {
     let bound = http::serve(address, page.clone(), metrics::CONTENT_TYPE)
         .with_context(|| format!("--metrics: cannot serve at {address}"))?;
     let public = if http::is_public(&bound) { ", to whoever reaches this machine" } else { "" };
-    eprintln!("vramtrace: metrics at http://{bound}/metrics{public}");
+    say!("vramtrace: metrics at http://{bound}/metrics{public}");
     let mut exporter = Exporter::default();
     let feed = Feed::start(tracing::rules(&args.tracing)?, move |snapshot| page.set(exporter.text(&snapshot)));
     feed.context("no thread for metrics")

@@ -101,7 +101,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     let (shown, size) = (plain(&output.display().to_string()), bytes::human(size));
     let opens = format.opens.replace("FILE", &shown);
-    eprintln!("vramtrace: wrote {shown} ({size}), {}. Open it: {opens}", format.about);
+    say!("vramtrace: wrote {shown} ({size}), {}. Open it: {opens}", format.about);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,6 +5,15 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// Says a line on standard error, as `eprintln!` does. Nobody may be reading there any more, which must end neither tracing nor
+/// the command that is traced.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod attach;
 mod check;
 mod completions;
@@ -101,7 +110,7 @@ pub(crate) fn main() -> ExitCode {
         if output::is_broken_pipe(&error) {
             return ExitCode::SUCCESS;
         }
-        eprintln!("vramtrace: {}", one_line(&error));
+        say!("vramtrace: {}", one_line(&error));
         ExitCode::FAILURE
     })
 }

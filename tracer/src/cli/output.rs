@@ -2,11 +2,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use tracer::attach::user::Invoker;
 use tracer::report::export::Sink;
 use tracer::report::text::Style;
 
@@ -54,13 +55,26 @@ pub(super) fn stream(
     let written = write(&mut file).and_then(|()| file.flush().map_err(Into::into));
     let found = file.get_ref().metadata()?;
     if written.is_err() && found.is_file() {
-        let _ = fs::remove_file(path);
+        let _ = as_invoker(|| fs::remove_file(path));
     }
     written.with_context(|| path.display().to_string())?;
     Ok(file.get_ref().metadata()?.len())
 }
 
+/// Does something with files with the rights of whoever called sudo, if somebody did: root's are not lent to a path that
+/// others may steer.
+fn as_invoker<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
+    Ok(match Invoker::from_sudo()? {
+        Some(invoker) => invoker.with_files_of(work).context("cannot act as the user who called sudo")?,
+        None => work(),
+    })
+}
+
 fn create(path: &Path, force: bool) -> anyhow::Result<File> {
+    as_invoker(|| create_here(path, force))?
+}
+
+fn create_here(path: &Path, force: bool) -> anyhow::Result<File> {
     let shown = path.display();
     let open = |new: bool| {
         OpenOptions::new().write(true).create_new(new).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY).open(path)
@@ -82,17 +96,7 @@ fn create(path: &Path, force: bool) -> anyhow::Result<File> {
         // Removed and made anew: another name of the same file keeps its content.
         Ok(_) => fs::remove_file(path).with_context(|| format!("cannot replace {shown}"))?,
     }
-    let file = open(true).with_context(|| format!("cannot create {shown}"))?;
-    if let Some((uid, gid)) = invoking_user() {
-        fchown(&file, Some(uid), Some(gid)).with_context(|| format!("cannot give {shown} to user {uid}"))?;
-    }
-    Ok(file)
-}
-
-/// Who called sudo, if somebody did.
-fn invoking_user() -> Option<(u32, u32)> {
-    let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    nix::unistd::geteuid().is_root().then(|| Some((id("SUDO_UID")?, id("SUDO_GID")?)))?
+    open(true).with_context(|| format!("cannot create {shown}"))
 }
 
 #[cfg(test)]

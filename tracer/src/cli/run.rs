@@ -66,7 +66,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     session.adopt(child.pid())?;
     tracing::warn_blind(&args.tracing, &session);
     if args.tracing.verbose > 0 {
-        eprintln!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
+        say!("vramtrace: {} probes placed; starting {name} as process {}", session.placed(), child.pid());
     }
     child.release()?;
     let pidfd = child.pidfd().try_clone_to_owned()?;
@@ -82,7 +82,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
         }
         // A full disk, say. What was written before can be read; the command goes on and is waited for.
         Err(error) => {
-            eprintln!("vramtrace: {}; the command goes on untraced", super::one_line(&error));
+            say!("vramtrace: {}; the command goes on untraced", super::one_line(&error));
             (None, None)
         }
     };
@@ -113,7 +113,7 @@ fn trace(
     while status.is_some() && session.drain()? {}
     if status.is_some() && session.live() > 0 {
         let running = tracing::still_running(session.live());
-        eprintln!("vramtrace: the command has ended, {running}: tracing goes on (Ctrl-C ends it)");
+        say!("vramtrace: the command has ended, {running}: tracing goes on (Ctrl-C ends it)");
         let limit = until.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
         end = drive::drive(
             &mut session,

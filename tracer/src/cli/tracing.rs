@@ -25,6 +25,9 @@ use super::options::{Switch, Tracing, Until};
 /// `syscall`.
 const HOOK_ENV: &str = "VRAMTRACE_DRIVER_HOOK";
 
+/// Time after which `attach --until serving` says what it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Set-up for options, with rights checked first so that the error names the line to type.
 pub(super) fn setup(options: &Tracing, output: Option<PathBuf>, owner: Option<Invoker>) -> anyhow::Result<Setup> {
     preflight()?;
@@ -63,7 +66,7 @@ pub(super) fn rules(options: &Tracing) -> Result<Rules, RulesError> {
 /// Says at once when `--until serving` will never come.
 pub(super) fn warn_blind(options: &Tracing, session: &Session) {
     if let (Until::Serving, Some(why)) = (options.until, session.no_output()) {
-        eprintln!("vramtrace: log lines cannot be seen ({why}), so --until serving ends with the last process");
+        say!("vramtrace: log lines cannot be seen ({why}), so --until serving ends with the last process");
     }
 }
 
@@ -71,12 +74,37 @@ pub(super) fn warn_blind(options: &Tracing, session: &Session) {
 pub(super) fn served(options: &Tracing, end: End, whose: &str) {
     match (options.until, end) {
         (Until::Serving, End::Serving) => {
-            eprintln!("vramtrace: serving: tracing has ended and all probes are gone; {whose} goes on");
+            say!("vramtrace: serving: tracing has ended and all probes are gone; {whose} goes on");
         }
-        (Until::Serving, End::Child | End::Processes) => eprintln!(
-            "vramtrace: no log line said that {whose} serves (a rule of phase `serving`: vramtrace run --help, --rules)"
-        ),
+        (Until::Serving, End::Child | End::Processes) => {
+            say!(
+                "vramtrace: no log line said that {whose} serves (a rule of phase `serving`: vramtrace run --help, --rules)"
+            );
+        }
         _ => {}
+    }
+}
+
+/// What `attach --until serving` waits for, said once when it waits long: a server that serves already does not say so again, and
+/// nothing else that can be seen of it tells for sure.
+pub(super) struct Waiting {
+    /// When to say it; `None`: not any more.
+    at: Option<Instant>,
+}
+
+impl Waiting {
+    pub(super) fn new(options: &Tracing) -> Self {
+        Self { at: (options.until == Until::Serving).then(|| Instant::now() + PATIENCE) }
+    }
+
+    pub(super) fn update(&mut self, session: &Session) {
+        if self.at.is_some_and(|at| Instant::now() >= at) && !session.serving() {
+            self.at = None;
+            say!(
+                "vramtrace: still waiting for a log line that says that the server serves; one that serves already does not \
+                 say it again: Ctrl-C ends tracing, the server goes on"
+            );
+        }
     }
 }
 
@@ -125,12 +153,11 @@ pub(super) fn still_running(count: usize) -> String {
 
 /// The last line: where the file is and what opens it.
 pub(super) fn last_line(path: &Path, summary: Summary) {
-    let size = std::fs::metadata(path).map_or(0, |m| m.len());
     let lost = if summary.lost == 0 { "none lost".to_owned() } else { format!("{} LOST", summary.lost) };
     let running = match summary.running {
         0 => String::new(),
         n => format!("; {}", still_running(n)),
     };
-    let (shown, size, events) = (path.display(), bytes::human(size), summary.events);
-    eprintln!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");
+    let (shown, size, events) = (path.display(), bytes::human(summary.bytes), summary.events);
+    say!("vramtrace: wrote {shown} ({size}, {events} events, {lost}{running}). See it: vramtrace report {shown}");
 }

@@ -16,6 +16,10 @@ const NAMES: [&str; LOSSES] = [
     "python_code",
     "output",
     "unfollowed",
+    "ring_full_process",
+    "ring_full_call",
+    "ring_full_block",
+    "ring_full_stack",
     "malformed",
 ];
 /// Slot of records that this program could not read: no kernel counter uses it.
@@ -25,6 +29,8 @@ const MALFORMED: usize = LOSSES - 1;
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     reported: [u64; LOSSES],
+    /// When the counters were last looked at.
+    looked: u64,
 }
 
 impl Losses {
@@ -32,11 +38,11 @@ impl Losses {
     pub(super) fn update(&mut self, t: u64, counters: &[u64; LOSSES], malformed: u64) -> Vec<Record> {
         let mut now = *counters;
         now[MALFORMED] = malformed;
-        let mut records = Vec::new();
+        let (mut records, since) = (Vec::new(), std::mem::replace(&mut self.looked, t));
         for ((why, &now), reported) in NAMES.iter().zip(&now).zip(&mut self.reported) {
             let count = now.saturating_sub(*reported);
             if count > 0 {
-                records.push(Record::Loss(Loss { t, why: (*why).to_owned(), count }));
+                records.push(Record::Loss(Loss { t, why: (*why).to_owned(), count, since }));
                 *reported = now;
             }
         }
@@ -46,7 +52,7 @@ impl Losses {
     /// Lost events that could carry bytes.
     #[must_use]
     pub(super) fn events(&self) -> u64 {
-        let loss = |why: &str, count| Loss { t: 0, why: why.to_owned(), count };
+        let loss = |why: &str, count| Loss { why: why.to_owned(), count, ..Loss::default() };
         NAMES.iter().zip(self.reported).map(|(why, n)| loss(why, n)).filter(Loss::is_event).map(|l| l.count).sum()
     }
 }
@@ -66,7 +72,7 @@ mod tests {
         assert!(losses.update(3, &counters, 0).is_empty());
         counters[0] = 5;
         let Record::Loss(loss) = &losses.update(4, &counters, 0)[0] else { panic!("a loss") };
-        assert_eq!((loss.why.as_str(), loss.count), ("ring_full", 2));
+        assert_eq!((loss.why.as_str(), loss.count, loss.since, loss.t), ("ring_full", 2, 3, 4));
         assert_eq!(losses.events(), 5, "a missing stack loses no event");
     }
 }

@@ -11,6 +11,7 @@ use std::{
 use nvml_wrapper::{Nvml, enums::device::UsedGpuMemory, error::NvmlError};
 
 use super::clock::monotonic_ns;
+use crate::attach::host::rights::privileged_by_file;
 use crate::trace::record::{Gpu, Nvml as Sample, NvmlProcess};
 
 /// Library to load in place of `libnvidia-ml.so.1`: the simulated driver's.
@@ -88,13 +89,6 @@ fn load() -> Result<Nvml, NvmlError> {
         // The unversioned name belongs to development packages.
         None => Nvml::builder().lib_path(&OsString::from("libnvidia-ml.so.1")).init(),
     }
-}
-
-/// True when this program has rights that its caller lacks (file capabilities): the caller's environment must then not
-/// choose what code runs with them.
-fn privileged_by_file() -> bool {
-    // SAFETY: reads a word that the kernel put beside the environment (getauxval(3)).
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 fn list(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {

@@ -7,22 +7,37 @@ use std::{
     path::PathBuf,
 };
 
+use super::clock::monotonic_ns;
 use crate::{
-    attach::image,
+    attach::{find, image},
     trace::record::{Op, Process, Record, Rm, Step},
 };
 
 /// What is remembered of a process.
 #[derive(Debug, Default)]
 struct Known {
+    /// What tells the process from others that have its number before or after it ([`find::started`]).
+    started: Option<u64>,
+    /// Since when it is known, nanoseconds of the monotonic clock.
+    since: u64,
     title: String,
     /// Driver files that carried requests, by descriptor.
     files: HashMap<u32, Open>,
-    /// There was no such process when last looked.
+    /// There was no such process, or another, when last looked.
     missing: bool,
 }
 
 impl Known {
+    /// A process that nothing is known of but its number.
+    fn new(pid: u32) -> Self {
+        Self { started: find::started(pid), since: monotonic_ns(), ..Self::default() }
+    }
+
+    /// True when its number is another process's now.
+    fn is_replaced(&self, pid: u32) -> bool {
+        self.started.zip(find::started(pid)).is_some_and(|(before, now)| before != now)
+    }
+
     /// Looks at the title; a record when it changed.
     fn new_title(&mut self, pid: u32, t: u64) -> Option<Record> {
         let title = image::title(pid).filter(|title| *title != self.title)?;
@@ -76,12 +91,12 @@ impl Processes {
 
     /// A process appeared that nothing is known of.
     pub(super) fn add(&mut self, pid: u32) {
-        self.known.entry(pid).or_default();
+        self.known.entry(pid).or_insert_with(|| Known::new(pid));
     }
 
     /// A process that ran before tracing began: it may have driver files open.
     pub(super) fn attached(&mut self, pid: u32) {
-        let known = self.known.entry(pid).or_default();
+        let known = self.known.entry(pid).or_insert_with(|| Known::new(pid));
         known.title = image::title(pid).unwrap_or_default();
         for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
             let fd = entry.file_name().to_str().and_then(|fd| fd.parse().ok());
@@ -95,15 +110,35 @@ impl Processes {
         }
     }
 
-    /// A process forked: the child has its parent's descriptors.
-    pub(super) fn fork(&mut self, parent: u32, child: u32) {
+    /// A process forked at time `t`: the child has its parent's descriptors. Records where its number was still another's,
+    /// whose end was lost.
+    pub(super) fn fork(&mut self, parent: u32, child: u32, t: u64) -> Vec<Record> {
+        // One that is known since later is this very child: it was attached to before this was read.
+        let is_old = self.known.get(&child).is_some_and(|known| known.since < t);
+        let records = if is_old { self.ended_unseen(child, t) } else { Vec::new() };
         let files = self.known.get(&parent).map(|known| known.files.clone()).unwrap_or_default();
-        self.known.entry(child).or_default().files = files;
+        self.known.entry(child).or_insert_with(|| Known::new(child)).files = files;
+        records
+    }
+
+    /// Records for the end of a process whose number is another's now, if that is so. All that it had to tell must have been
+    /// read.
+    pub(super) fn replaced(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let is_replaced = self.known.get(&pid).is_some_and(|known| known.is_replaced(pid));
+        if is_replaced { self.ended_unseen(pid, t) } else { Vec::new() }
+    }
+
+    /// A process ended, and the record of that was lost: nobody knows how.
+    fn ended_unseen(&mut self, pid: u32, t: u64) -> Vec<Record> {
+        let exit = Step::Exit { code: None, signal: None };
+        let mut records = vec![Record::Process(Process { t, pid, step: exit })];
+        records.extend(self.exit(pid, t));
+        records
     }
 
     /// A process executed a new image: its title is the new command line, and files may have closed.
     pub(super) fn exec(&mut self, pid: u32, t: u64) -> Vec<Record> {
-        let known = self.known.entry(pid).or_default();
+        let known = self.known.entry(pid).or_insert_with(|| Known::new(pid));
         known.title = image::title(pid).unwrap_or_default();
         // The new image may have opened others under the same numbers by now.
         let gone = known.files.extract_if(|_, open| open.closes_at_exec).map(|(_, open)| open.file).collect();
@@ -130,7 +165,7 @@ impl Processes {
         if fd == u32::MAX || file == 0 {
             return Vec::new();
         }
-        let files = &mut self.known.entry(pid).or_default().files;
+        let files = &mut self.known.entry(pid).or_insert_with(|| Known::new(pid)).files;
         if files.get(&fd).is_some_and(|known| known.file == file) {
             return Vec::new();
         }
@@ -145,24 +180,21 @@ impl Processes {
     }
 
     /// Looks at every process again: changed titles, driver files closed since, and processes that ended unnoticed (the
-    /// record of it was lost).
+    /// record of it was lost). All that they had to tell must have been read.
     pub(super) fn poll(&mut self, t: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let pids: Vec<u32> = self.known.keys().copied().collect();
         let mut lost = Vec::new();
         for (&pid, known) in &mut self.known {
             // The first time its exit may only not have been read yet.
-            let is_missing = matches!(fs::exists(format!("/proc/{pid}")), Ok(false));
+            let is_missing = find::has_ended(pid) || known.is_replaced(pid);
             if std::mem::replace(&mut known.missing, is_missing) && is_missing {
                 lost.push(pid);
             }
             records.extend(known.new_title(pid, t));
         }
         records.extend(self.look(&pids, t, |_| true));
-        for pid in lost {
-            records.push(Record::Process(Process { t, pid, step: Step::Exit { code: None, signal: None } }));
-            records.extend(self.exit(pid, t));
-        }
+        records.extend(lost.into_iter().flat_map(|pid| self.ended_unseen(pid, t)).collect::<Vec<_>>());
         records
     }
 
@@ -223,80 +255,4 @@ fn alive(pid: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::os::fd::AsRawFd as _;
-
-    use super::*;
-
-    fn closed(records: &[Record]) -> Vec<u64> {
-        let mut files: Vec<u64> = records.iter().filter_map(closed_file).collect();
-        files.sort_unstable();
-        files
-    }
-
-    /// This process, with a file of its own open and known under identity 7.
-    fn with_file() -> (Processes, File, u32) {
-        let (mut processes, file, me) = (Processes::default(), tempfile::tempfile().unwrap(), std::process::id());
-        let fd = file.as_raw_fd().cast_unsigned();
-        // Its title is told then, and no file is closed.
-        let records = processes.uses(me, fd, 7, 1);
-        assert!(closed(&records).is_empty() && records.len() <= 1);
-        (processes, file, me)
-    }
-
-    #[test]
-    fn a_file_is_closed_with_its_last_descriptor() {
-        let (mut processes, file, me) = with_file();
-        let copy = file.try_clone().unwrap();
-        processes.uses(me, copy.as_raw_fd().cast_unsigned(), 7, 2);
-        drop(file);
-        assert_eq!(closed(&processes.poll(3)), [0_u64; 0]);
-        drop(copy);
-        assert_eq!(closed(&processes.poll(4)), [7]);
-        assert_eq!(closed(&processes.poll(5)), [0_u64; 0], "once");
-    }
-
-    #[test]
-    fn a_number_used_again_was_closed_before() {
-        let (mut processes, file, me) = with_file();
-        let fd = file.as_raw_fd().cast_unsigned();
-        assert_eq!(closed(&processes.uses(me, fd, 8, 2)), [7]);
-        assert!(processes.uses(me, u32::MAX, 9, 3).is_empty() && processes.uses(me, fd, 0, 3).is_empty());
-        assert_eq!(closed(&processes.exit(me, 4)), [8]);
-    }
-
-    #[test]
-    fn an_exec_closes_what_is_to_be_closed_at_exec() {
-        let (mut processes, file, me) = with_file();
-        let fd = file.as_raw_fd().cast_unsigned();
-        assert!(closes_at_exec(me, fd), "as Rust opens files");
-        // Still there: the number was used again.
-        assert_eq!(closed(&processes.exec(me, 2)), [7]);
-        // SAFETY: the descriptor is open, and the flag is its own.
-        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) }, 0);
-        processes.uses(me, fd, 9, 3);
-        assert_eq!(closed(&processes.exec(me, 4)), [0_u64; 0]);
-    }
-
-    #[test]
-    fn a_childs_copy_keeps_a_file_open() {
-        let (mut processes, _file, me) = with_file();
-        // A child that was gone before anybody looked: its own exit tells.
-        let child = u32::MAX;
-        processes.fork(me, child);
-        assert_eq!(closed(&processes.exit(me, 2)), [0_u64; 0]);
-        assert_eq!(closed(&processes.exit(child, 3)), [7]);
-    }
-
-    #[test]
-    fn a_process_that_is_gone_twice_has_exited() {
-        let mut processes = Processes::default();
-        processes.uses(u32::MAX, 3, 7, 1);
-        assert!(processes.poll(2).is_empty(), "its exit may be on its way");
-        let records = processes.poll(3);
-        let exit = Step::Exit { code: None, signal: None };
-        assert_eq!(records[0], Record::Process(Process { t: 3, pid: u32::MAX, step: exit }));
-        assert_eq!((closed(&records), processes.len()), (vec![7], 0));
-    }
-}
+mod tests;

@@ -9,8 +9,8 @@ mod stacks;
 use std::{collections::HashSet, io, os::fd::AsFd, rc::Rc, time::Duration};
 
 use super::{
-    clock::monotonic_ns, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler, pending::Pending,
-    processes::Processes, sink::Sink,
+    clock::monotonic_ns, identity::Identities, ioctl::Abi, lines::Lines, losses::Losses, nvml::Sampler,
+    pending::Pending, processes::Processes, sink::Sink,
 };
 use aya::maps::{MapData, RingBuf};
 pub use end::Summary;
@@ -61,6 +61,7 @@ pub struct Session {
     interner: Interner,
     stacks: Stacks,
     processes: Processes,
+    identities: Identities,
     nvml: Option<Sampler>,
     losses: Losses,
     abi: Abi,
@@ -77,6 +78,8 @@ pub struct Session {
     guard: Rc<Guard>,
     /// After `kernel`, so that it is dropped after it.
     _stand_down: StandDown,
+    /// All that the kernel sent has been looked at since the last tick.
+    caught_up: bool,
     /// Last time an object that owns memory came or went.
     changed: Option<u64>,
     /// Files that carry objects between processes, open as far as is known.
@@ -120,6 +123,7 @@ impl Session {
             interner: Interner::new(),
             stacks: Stacks::new(),
             processes: Processes::default(),
+            identities: Identities::default(),
             nvml,
             losses: Losses::default(),
             abi,
@@ -131,6 +135,7 @@ impl Session {
             matcher,
             _stand_down: StandDown(Rc::clone(&guard)),
             guard,
+            caught_up: false,
             changed: None,
             transfers: HashSet::new(),
             count: 0,

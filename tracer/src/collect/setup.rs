@@ -1,6 +1,6 @@
 //! From options to a session that is ready to trace.
 
-use std::{fs::File, path::PathBuf};
+use std::{fs::File, io, path::PathBuf};
 
 use nix::{sys::utsname::uname, unistd::geteuid};
 use tracer_ebpf::{Control, SPEC_STACK, Spec};
@@ -132,10 +132,17 @@ impl Setup {
 
     fn file(&self) -> Result<Option<Writer<File>>, trace::Error> {
         let Some(path) = &self.output else { return Ok(None) };
-        Ok(Some(match &self.owner {
-            Some(owner) => Writer::create_owned(path, self.force, owner.uid.as_raw(), owner.gid.as_raw())?,
-            None => Writer::create(path, self.force)?,
-        }))
+        let Some(owner) = &self.owner else { return Ok(Some(Writer::create(path, self.force)?)) };
+        let (force, uid, gid) = (self.force, owner.uid.as_raw(), owner.gid.as_raw());
+        let create = || Writer::create_owned(path, force, uid, gid);
+        let name = || path.display().to_string();
+        match owner.with_files_of(create).map_err(|source| trace::Error::Io { path: name(), source })? {
+            Err(trace::Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+                let told = format!("{source}; the file would belong to {}, who called sudo", owner.name);
+                Err(trace::Error::Io { path: name(), source: io::Error::new(source.kind(), told) })
+            }
+            file => Ok(Some(file?)),
+        }
     }
 
     fn header(&self, kernel: &Kernel, nvml: Option<&Sampler>, driver: Option<String>, ledger: Source) -> Header {

@@ -44,7 +44,10 @@ impl Signals {
 
     fn of(signals: &[Signal]) -> io::Result<Self> {
         let set: SigSet = signals.iter().copied().collect();
-        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)?;
+        // A trace that outgrows the limit on file sizes (setrlimit(2)) is an error of write(2) then, not our death.
+        let mut blocked = set;
+        blocked.add(Signal::SIGXFSZ);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&blocked), None)?;
         Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }
 

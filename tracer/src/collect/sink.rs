@@ -42,16 +42,20 @@ impl Sink {
     /// Makes all records so far readable in the file.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written, or was removed.
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.file.as_mut().map_or(Ok(()), Writer::flush)
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.flush()?;
+        file.check()
     }
 
-    /// Ends the file.
+    /// Ends the file; gives its size in bytes, 0 without one.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn finish(self) -> Result<(), Error> {
-        self.file.map_or(Ok(()), |file| file.finish().map(drop))
+    /// The file cannot be written, or was removed.
+    pub fn finish(self) -> Result<u64, Error> {
+        let Some(file) = self.file else { return Ok(0) };
+        file.check()?;
+        Ok(file.finish()?.metadata().map_or(0, |meta| meta.len()))
     }
 }

@@ -157,12 +157,18 @@ impl Failures {
         for ((process, _), pending) in open {
             self.add(process, pending);
         }
+        let mut samples: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
+        for sample in nvml {
+            samples.entry(&sample.uuid).or_default().push((sample.t, sample.free));
+        }
+        samples.values_mut().for_each(|samples| samples.sort_by_key(|(t, _)| *t));
         let mut failures: Vec<Failure> = self
             .drafts
             .into_iter()
             .map(|Draft { mut failure, place, reading }| {
                 let gpu = locate(place, failure.process);
-                let sampled = gpu.as_ref().and_then(|(_, uuid)| nearest(nvml, uuid, failure.t));
+                let samples = gpu.as_ref().and_then(|(_, uuid)| samples.get(uuid.as_str()));
+                let sampled = samples.and_then(|samples| nearest(samples, failure.t));
                 let near = [sampled, reading].into_iter().flatten().min_by_key(|(t, _)| t.abs_diff(failure.t));
                 (failure.free_at, failure.free) = near.unzip();
                 failure.gpu = gpu.map(|(index, _)| index);
@@ -174,12 +180,26 @@ impl Failures {
     }
 }
 
-/// Free bytes of a GPU in the sample nearest in time.
-fn nearest(nvml: &[Nvml], uuid: &str, t: u64) -> Option<(u64, u64)> {
-    let of_gpu = nvml.iter().filter(|sample| sample.uuid == uuid);
-    of_gpu.min_by_key(|sample| sample.t.abs_diff(t)).map(|sample| (sample.t, sample.free))
+/// Time and free bytes of the sample nearest in time, the earlier of two that are; `samples` are in order of time.
+fn nearest(samples: &[(u64, u64)], t: u64) -> Option<(u64, u64)> {
+    let after = samples.partition_point(|(at, _)| *at < t);
+    let near = &samples[after.saturating_sub(1)..samples.len().min(after + 1)];
+    near.iter().min_by_key(|(at, _)| at.abs_diff(t)).copied()
 }
 
 fn is_cuda(name: &str) -> bool {
     name.starts_with("cu")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_sample_nearest_in_time_counts() {
+        let samples = [(10, 1), (20, 2), (40, 3)];
+        let at = |t| nearest(&samples, t).map(|(_, free)| free);
+        assert_eq!([0, 10, 14, 15, 16, 29, 30, 31, 99].map(at), [1, 1, 1, 1, 2, 2, 2, 3, 3].map(Some));
+        assert_eq!(nearest(&[], 5), None);
+    }
 }

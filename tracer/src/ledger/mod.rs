@@ -18,12 +18,14 @@ mod memory;
 mod merge;
 pub mod model;
 mod objects;
+mod plausible;
 mod processes;
 pub mod query;
 mod read;
 mod requests;
 mod rows;
 mod samples;
+mod stacks;
 mod strangers;
 pub mod torch;
 mod witness;
@@ -38,7 +40,7 @@ pub use model::{
 pub use query::{At, Peak, Timeline, Totals};
 
 use crate::probe::Effect;
-use crate::trace::record::{Call, Frame, Header, Log, Nvml, Op, Record, Rm, Source, Stack};
+use crate::trace::record::{Call, Header, Log, Nvml, Op, Record, Rm, Source};
 use rows::{Event, Place, Row, Rows, sort, used};
 
 /// For what is looked up with every record. foldhash is a fifth of `SipHash`'s cost and seeded too, so that a trace cannot know
@@ -62,6 +64,7 @@ pub struct Ledger {
     allocators: allocator::Allocators,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
+    blocks: plausible::Budget,
     past: Past,
 }
 
@@ -74,6 +77,7 @@ impl Ledger {
 
     /// Takes the next record.
     pub fn push(&mut self, record: Record) {
+        let Some(record) = self.checked(record) else { return };
         match record {
             Record::Header(header) => self.header(header),
             Record::Library(library) => self.book.libraries.push(library),
@@ -95,15 +99,13 @@ impl Ledger {
             Record::Log(log) => self.log(log),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
-                for listed in &nvml.processes {
-                    if let Some(process) = self.processes.at(listed.pid, nvml.begin) {
-                        self.gpus.seen(process, &nvml.uuid);
-                    }
-                }
+                let traced = nvml.processes.iter().filter_map(|p| self.processes.at(p.pid, nvml.begin));
+                traced.for_each(|process| self.gpus.seen(process, &nvml.uuid));
                 self.nvml.push(nvml);
             }
             Record::Loss(loss) => {
                 self.seen(loss.t);
+                self.requests.lost(&loss, self.book.header.ledger);
                 self.lost(loss.why, loss.count);
             }
             Record::Notice(notice) => {
@@ -123,7 +125,8 @@ impl Ledger {
 
     fn lost(&mut self, why: String, count: u64) {
         let sum = self.book.losses.entry(why).or_default();
-        *sum = sum.saturating_add(count);
+        // So that sums over reasons cannot overflow either.
+        *sum = sum.saturating_add(count).min(plausible::EVENTS);
     }
 
     fn notice(&mut self, text: String) {
@@ -136,24 +139,6 @@ impl Ledger {
         self.seen(header.t);
         self.gpus.list(&header.gpus);
         self.book.header = header;
-    }
-
-    /// Frames and stacks are numbered in order of appearance, so that a number is an index.
-    fn frame(&mut self, frame: Frame) {
-        if frame.id as usize == self.book.frames.len() {
-            self.book.frames.push(frame);
-        } else {
-            self.notice("stack frames are out of order: some stacks are not shown".to_owned());
-        }
-    }
-
-    fn stack(&mut self, stack: Stack) {
-        let known = |&frame: &u32| (frame as usize) < self.book.frames.len();
-        if stack.id as usize == self.book.stacks.len() && stack.frames.iter().all(known) {
-            self.book.stacks.push(stack.frames);
-        } else {
-            self.notice("stacks are out of order: some are not shown".to_owned());
-        }
     }
 
     /// The time of an event, for the ledger: what comes after a process's exit is the driver taking back what the
@@ -295,11 +280,12 @@ impl Ledger {
         }
         std::mem::take(&mut self.witness).finish(&mut self.book);
         let mut rows = std::mem::take(&mut self.rows);
+        let budget = std::mem::take(&mut rows.budget);
         // A process that takes memory over when another's exit is settled does so before later events.
         rows.gpu.sort_by_key(|row| row.allocation.born);
         kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
         self.arrange(&rows);
-        if let Some(text) = self.requests.notice() {
+        for text in [self.requests.notice(), self.processes.notice()].into_iter().flatten() {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
@@ -320,6 +306,7 @@ impl Ledger {
             &past.before,
             by_uuid,
         );
+        budget.close(&mut book);
         book.strangers = strangers::find(&nvml, &processes, by_uuid);
         let places = sort(&mut book.allocations);
         let used = used(&book.allocations);

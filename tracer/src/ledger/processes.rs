@@ -3,42 +3,54 @@
 use super::{Map, ProcessInfo};
 use crate::trace::record::{Image, Process, Step};
 
+/// Bytes of arguments and environments that forked processes may have from their parents: a fork says it in a few bytes.
+const INHERITED: usize = 256 << 20;
+
 /// All processes of a trace; a reused pid gets a new entry.
 #[derive(Clone, Default)]
 pub(super) struct Processes {
     pub(super) list: Vec<ProcessInfo>,
-    newest: Map<u32, usize>,
+    /// Entries of each pid, in order of appearance.
+    lives: Map<u32, Vec<usize>>,
+    inherited: usize,
+    /// Forked processes whose arguments and environment are not kept.
+    bare: u64,
 }
 
 impl Processes {
     /// The process that an event of `pid` belongs to, made if it is new. Events after a process's exit (the driver
     /// releasing what it held) still belong to it.
     pub(super) fn of(&mut self, pid: u32, t: u64) -> usize {
-        self.newest.get(&pid).copied().unwrap_or_else(|| self.add(pid, t))
+        self.newest(pid).unwrap_or_else(|| self.add(pid, t))
     }
 
     /// The process that had `pid` at time `t`, while it lived.
     pub(super) fn at(&self, pid: u32, t: u64) -> Option<usize> {
-        let newest = *self.newest.get(&pid)?;
-        let lived = |p: &ProcessInfo| p.pid == pid && p.born <= t && p.died.is_none_or(|died| t <= died);
-        if lived(&self.list[newest]) { Some(newest) } else { self.list.iter().position(lived) }
+        let lived = |n: usize| self.list[n].born <= t && self.list[n].died.is_none_or(|died| t <= died);
+        let lives = self.lives.get(&pid)?;
+        let newest = lives.last().copied().filter(|&n| lived(n));
+        newest.or_else(|| lives.iter().copied().find(|&n| lived(n)))
+    }
+
+    fn newest(&self, pid: u32) -> Option<usize> {
+        self.lives.get(&pid)?.last().copied()
     }
 
     /// True for a pid that a traced process had at any time.
     pub(super) fn had(&self, pid: u32) -> bool {
-        self.newest.contains_key(&pid)
+        self.lives.contains_key(&pid)
     }
 
     fn add(&mut self, pid: u32, t: u64) -> usize {
         self.list.push(ProcessInfo { pid, born: t, ..ProcessInfo::default() });
-        self.newest.insert(pid, self.list.len() - 1);
+        self.lives.entry(pid).or_default().push(self.list.len() - 1);
         self.list.len() - 1
     }
 
     /// The living process `pid`: a new one when the last with that pid has exited.
     fn living(&mut self, pid: u32, t: u64) -> usize {
-        match self.newest.get(&pid) {
-            Some(&index) if self.list[index].died.is_none() => index,
+        match self.newest(pid) {
+            Some(index) if self.list[index].died.is_none() => index,
             _ => self.add(pid, t),
         }
     }
@@ -57,8 +69,7 @@ impl Processes {
                 self.runs(index, image);
             }
             Step::Forked { parent } => {
-                let parents = self.newest.get(&parent).map(|&i| &self.list[i]);
-                let (command, env) = parents.map(|p| (p.command.clone(), p.env.clone())).unwrap_or_default();
+                let (command, env) = self.inherit(parent);
                 let index = self.living(pid, t);
                 let process = &mut self.list[index];
                 process.parent = Some(parent);
@@ -81,6 +92,24 @@ impl Processes {
             }
         }
         None
+    }
+
+    /// Arguments and environment of a parent.
+    fn inherit(&mut self, parent: u32) -> (Vec<String>, Vec<String>) {
+        let Some(parent) = self.newest(parent).map(|n| &self.list[n]) else { return Default::default() };
+        let size = parent.command.iter().chain(&parent.env).map(|word| size_of::<String>() + word.len()).sum::<usize>();
+        if self.inherited + size > INHERITED {
+            self.bare += 1;
+            return Default::default();
+        }
+        self.inherited += size;
+        (parent.command.clone(), parent.env.clone())
+    }
+
+    /// What of all this is not whole.
+    pub(super) fn notice(&self) -> Option<String> {
+        let bare = self.bare;
+        (bare > 0).then(|| format!("{bare} processes forked without end: their arguments and environment are not kept"))
     }
 
     fn runs(&mut self, index: usize, image: Image) {

@@ -12,7 +12,12 @@ impl Book {
     /// # Errors
     /// When the file cannot be opened, is no trace, or is of a newer format.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let mut reader = Reader::open(path)?;
+        Ok(Self::of(Reader::open(path)?))
+    }
+
+    /// Reads what a reader gives, as [`read`](Self::read) does.
+    #[must_use]
+    pub fn of(mut reader: Reader) -> Self {
         let mut ledger = Ledger::new();
         for record in reader.by_ref() {
             match record {
@@ -22,6 +27,6 @@ impl Book {
         }
         let mut book = ledger.finish();
         book.unknown_records = reader.unknown();
-        Ok(book)
+        book
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Book, api, objects::CLASS_MEMORY_LOCAL_USER};
-use crate::trace::record::{Op, Rm};
+use crate::trace::record::{Loss, Op, Rm, Source};
 
 /// Requests shorter than this are not kept, nanoseconds: their end alone tells that the process was busy.
 pub(super) const SHORT: u64 = 10_000_000;
@@ -14,6 +14,8 @@ pub(super) const SHORT: u64 = 10_000_000;
 pub(super) struct Requests {
     /// By process: times during which long requests that change memory were in flight, merged, in order.
     in_flight: HashMap<usize, Vec<(u64, u64)>>,
+    /// Times in which requests of any process may have been lost, in order.
+    blind: Vec<(u64, u64)>,
     unfinished: u64,
     /// API calls by the stack that shows them.
     called: HashMap<u32, Vec<String>>,
@@ -51,16 +53,28 @@ impl Requests {
         times.push((start, end));
     }
 
+    /// Notes when requests may have been lost: what NVML said then cannot be held against what was seen.
+    pub(super) fn lost(&mut self, loss: &Loss, ledger: Source) {
+        if loss.since != 0 && loss.costs_bytes(ledger) {
+            self.blind.push((loss.since, loss.t));
+        }
+    }
+
     /// Forgets requests that ended before `t`.
     pub(super) fn fold(&mut self, t: u64) {
+        self.blind.retain(|&(_, end)| end >= t);
         self.in_flight.retain(|_, times| {
             times.retain(|&(_, end)| end >= t);
             !times.is_empty()
         });
     }
 
-    /// True when a long request of `process` was in flight at any time from `from` to `to`.
+    /// True when a long request of `process` was in flight at any time from `from` to `to`, or one may have been lost.
     pub(super) fn in_flight(&self, process: usize, from: u64, to: u64) -> bool {
+        let lost = self.blind.partition_point(|&(_, end)| end < from);
+        if self.blind.get(lost).is_some_and(|&(since, _)| since <= to) {
+            return true;
+        }
         let times = self.in_flight.get(&process).map_or(&[][..], Vec::as_slice);
         let first = times.partition_point(|&(_, end)| end < from);
         times.get(first).is_some_and(|&(start, _)| start <= to)
@@ -120,6 +134,19 @@ mod tests {
         requests.busy(0, 600 * MS, 600 * MS + 1000);
         assert!(requests.in_flight(0, 250 * MS, 251 * MS));
         assert!(!requests.in_flight(0, 500 * MS, 900 * MS));
+    }
+
+    #[test]
+    fn nothing_is_quiet_while_events_are_lost() {
+        let mut requests = Requests::default();
+        let lost = |why: &str, since, t| Loss { why: why.to_owned(), since, t, count: 1 };
+        requests.lost(&lost("ring_full", 100, 200), Source::Ioctl);
+        requests.lost(&lost("ring_full_stack", 300, 400), Source::Ioctl);
+        requests.lost(&lost("ring_full", 0, 500), Source::Ioctl);
+        assert!(requests.in_flight(0, 50, 100) && requests.in_flight(7, 150, 160) && requests.in_flight(0, 200, 900));
+        assert!(!requests.in_flight(0, 0, 99) && !requests.in_flight(0, 201, 900));
+        requests.fold(201);
+        assert!(!requests.in_flight(0, 0, 300));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
+use super::plausible::Budget;
 use super::{Allocation, Death, Kind, Map, Owner};
 
 /// How the trace names a GPU before its UUID is known.
@@ -74,6 +75,8 @@ pub(super) struct Rows {
     calls: HashSet<Arc<[String]>, RandomState>,
     /// Rows made inside the API call that each thread is in, waiting for what its return tells.
     open: Map<(usize, u32), (u64, Vec<RowId>)>,
+    /// Of all rows there ever were.
+    pub(super) budget: Budget,
 }
 
 impl Rows {
@@ -101,6 +104,7 @@ impl Rows {
 
     /// Adds a row owned by `process`. Its kind is decided at the end, except for host memory.
     pub(super) fn born(&mut self, table: Table, process: usize, bytes: u64, place: Place, event: &Event<'_>) -> RowId {
+        let bytes = self.budget.take(bytes);
         let kind = match table {
             Table::Gpu => Kind::Other,
             Table::Host => Kind::Host,

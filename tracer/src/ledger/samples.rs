@@ -1,7 +1,7 @@
 //! NVML's figures beside the ledger's, and memory from before tracing began.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::processes::Processes;
@@ -13,6 +13,10 @@ use crate::trace::record::Nvml;
 /// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds, and no longer
 /// request was in flight: an ioctl is recorded when it returns, after the driver has changed its books.
 pub(super) const QUIET: u64 = SHORT;
+
+/// Figures of 0 bytes for processes that a sample does not list: a week of samples of eight GPUs has five million for each
+/// process that has freed all it had.
+const UNLISTED: u64 = 32 << 20;
 
 /// What a process, on a GPU, was seen to hold.
 #[derive(Clone, Copy, Debug)]
@@ -34,31 +38,36 @@ fn readings(
 ) -> Keyed<Vec<Reading>> {
     let mut readings = Keyed::<Vec<Reading>>::new();
     // Which processes to expect on a GPU: those with memory there at any time, by either account.
-    let mut expected: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut expected: HashMap<usize, HashSet<usize>> = HashMap::new();
     for &(process, gpu) in folded.keys() {
-        expected.entry(gpu).or_default().push(process);
+        expected.entry(gpu).or_default().insert(process);
         readings.insert((process, gpu), Vec::new());
     }
     for sample in nvml {
         let Some(gpu) = gpu(&sample.uuid) else { continue };
         for listed in &sample.processes {
-            let Some(process) = processes.at(listed.pid, sample.begin) else { continue };
-            let expected = expected.entry(gpu).or_default();
-            if !expected.contains(&process) {
-                expected.push(process);
+            if let Some(process) = processes.at(listed.pid, sample.begin) {
+                expected.entry(gpu).or_default().insert(process);
             }
         }
     }
+    // Of those that a sample does not list there may be as many as there are samples, each time.
+    let mut left = UNLISTED;
     for sample in nvml {
         let Some(gpu) = gpu(&sample.uuid) else { continue };
+        let listed: HashMap<u32, Option<u64>> = sample.processes.iter().rev().map(|p| (p.pid, p.bytes)).collect();
         for &process in expected.get(&gpu).into_iter().flatten() {
             let ProcessInfo { pid, born, died, .. } = processes.list[process];
             if sample.begin < born || died.is_some_and(|died| died < sample.t) {
                 continue;
             }
-            let bytes = match sample.processes.iter().find(|p| p.pid == pid) {
-                Some(listed) => listed.bytes,
-                None => Some(0),
+            let bytes = match listed.get(&pid) {
+                Some(listed) => *listed,
+                None if left == 0 => None,
+                None => {
+                    left -= 1;
+                    Some(0)
+                }
             };
             if let Some(bytes) = bytes {
                 let reading = Reading { begin: sample.begin, t: sample.t, bytes };

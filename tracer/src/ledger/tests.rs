@@ -1,7 +1,9 @@
 //! The ledger against hand-made traces; each case is a fault it must not have.
 
 use super::*;
-use crate::trace::record::{Alloc, Footer, Gpu, Image, Loss, Notice, NvmlProcess, Outcome, Process, Step};
+use crate::trace::record::{
+    Alloc, Footer, Frame, Gpu, Image, Loss, Notice, NvmlProcess, Outcome, Process, Stack, Step,
+};
 
 mod attach;
 mod failures;
@@ -282,7 +284,7 @@ fn a_reused_pid_is_another_process() {
 fn losses_notices_and_unknown_requests_are_kept() {
     let mut trace = Trace::new();
     for _ in 0..2 {
-        trace.push(Record::Loss(Loss { t: 1, why: "ring_full".into(), count: 3 }));
+        trace.push(Record::Loss(Loss { t: 1, why: "ring_full".into(), count: 3, since: 0 }));
         trace.push(Record::Notice(Notice { t: 1, text: "no libnccl".into() }));
         trace.rm(1, 0, Op::Unknown { cmd: 0xc028_462b, why: "its size".into() });
     }

@@ -131,6 +131,14 @@ impl Rules {
         builder.finish()
     }
 
+    /// Rules of one file alone: the standard ones take most of the time that it takes to read any.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn alone(text: &str) -> Result<Self, RulesError> {
+        let mut builder = Builder::default();
+        builder.file("fuzzed", text)?;
+        builder.finish()
+    }
+
     /// All rules, in order of precedence.
     #[must_use]
     pub fn all(&self) -> &[Rule] {
@@ -178,7 +186,7 @@ impl Rules {
     }
 
     /// Rules one of whose functions `frame` is, in order.
-    pub(super) fn of_frame(&self, frame: &Frame) -> Vec<u16> {
+    pub(crate) fn of_frame(&self, frame: &Frame) -> Vec<u16> {
         if frame.kind == FrameKind::Native {
             let fits = |rule: &&u16| {
                 let functions = self.rule(**rule).native.iter().filter(|pattern| !pattern.is_any_function());

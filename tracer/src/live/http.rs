@@ -205,6 +205,12 @@ fn head(stream: &mut TcpStream) -> io::Result<Result<Vec<u8>, Answer>> {
     }
 }
 
+/// Takes any bytes for a request.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn foreign(bytes: &[u8]) {
+    std::hint::black_box(respond(bytes, &Page::default(), super::metrics::CONTENT_TYPE));
+}
+
 /// The answer to a request, and whether only its head is wanted.
 fn respond(head: &[u8], page: &Page, content_type: &'static str) -> (Answer, bool) {
     let bad = || (Answer::plain("400 Bad Request", "this is no request of HTTP/1\n"), false);

@@ -69,7 +69,7 @@ const FREE: Metric =
     gauge("vramtrace_gpu_free_bytes", "Free memory of a GPU, by NVML's last sample.", &["gpu", "uuid"]);
 const LOST: Metric = counter(
     "vramtrace_lost_total",
-    "What tracing lost, by reason. Figures are exact while ring_full, unread, unreadable_ioctl, undecoded_ioctl and unsized_allocation are zero or absent.",
+    "What tracing lost, by reason. Figures are exact while ring_full, unread, unreadable_ioctl, undecoded_ioctl, unsized_allocation and impossible_figure are zero or absent.",
     &["reason"],
 );
 const EVENTS: Metric = counter("vramtrace_events_total", "Events that the kernel sent.", &[]);

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{bytes, clock, failures};
 use crate::ledger::{Book, Failure};
 use crate::lifecycle::Axes;
-use crate::trace::record::{self, Loss, Source};
+use crate::trace::record::{self, Loss};
 
 /// How a traced run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,17 +80,19 @@ fn describe_failure(failure: &Failure, axes: &Axes<'_>) -> String {
 
 /// True when a loss for this reason can cost bytes: a lost driver event always, a lost API call where calls are the ledger.
 pub(super) fn costs_bytes(book: &Book, why: &str) -> bool {
-    let is_event = Loss { why: why.to_owned(), ..Loss::default() }.is_event();
-    is_event
-        || (book.header.ledger == Source::DriverApi
-            && !matches!(why, "unreadable_stack" | "python_code" | "output" | "unfollowed"))
+    Loss { why: why.to_owned(), ..Loss::default() }.costs_bytes(book.header.ledger)
 }
 
 /// What a loss means, in a few words.
 #[must_use]
 pub fn loss_meaning(why: &str) -> &str {
     match why {
+        "impossible_figure" => "figures left out that no machine can have: the trace is damaged, or what it is of lied",
         "ring_full" => "events dropped, the ring buffer was full",
+        "ring_full_process" => "starts, execs and ends of processes dropped, the ring buffer was full",
+        "ring_full_call" => "API calls dropped to leave room for driver requests",
+        "ring_full_block" => "blocks of PyTorch's allocator dropped to leave room for driver requests",
+        "ring_full_stack" => "call stacks dropped to leave room for driver requests",
         "unread" => "events not looked at, tracing was ended in a hurry",
         "missed_return" => "calls whose return was not seen",
         "unknown_return" => "calls that were already under way when their probe was placed",
@@ -137,6 +139,7 @@ pub(super) fn probes(book: &Book) -> Probes {
 mod tests {
     use super::*;
     use crate::report::testbook::TestBook;
+    use crate::trace::record::Source;
 
     fn outcome_of(t: &TestBook) -> Outcome {
         outcome(&t.book, &Axes::new(&t.book))

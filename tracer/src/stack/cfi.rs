@@ -12,6 +12,11 @@ use super::rule::Rule;
 
 /// Rules remembered for one module.
 const RULES: usize = 32 * 1024;
+/// Entries of a section without a search table that are known at most; libtorch has half a million.
+const ENTRIES: usize = 1 << 20;
+/// Bytes of one entry, or of the one that it shares with others, at most: real ones have some hundred. Each is a program
+/// that is run to its end.
+const ENTRY: usize = 64 * 1024;
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 type Fde<'a> = FrameDescriptionEntry<Slice<'a>>;
 
@@ -108,7 +113,9 @@ type Index = Vec<(u64, u64, usize)>;
 fn index<'a, S: UnwindSection<Slice<'a>>>(section: &S, bases: &BaseAddresses) -> Index {
     let mut found = Vec::new();
     let mut entries = section.entries(bases);
-    while let Ok(Some(entry)) = entries.next() {
+    while found.len() < ENTRIES
+        && let Ok(Some(entry)) = entries.next()
+    {
         let gimli::CieOrFde::Fde(partial) = entry else { continue };
         if let Ok(fde) = partial.parse(S::cie_from_offset) {
             found.push((fde.initial_address(), fde.end_address(), fde.offset()));
@@ -131,6 +138,9 @@ fn rule_from<'a, S: UnwindSection<Slice<'a>>>(
     address: u64,
     data: &Rc<[u8]>,
 ) -> Option<Rule> {
+    if fde.entry_len().max(fde.cie().entry_len()) > ENTRY {
+        return None;
+    }
     let mut context = UnwindContext::new();
     let row = fde.unwind_info_for_address(section, bases, &mut context, address).ok()?;
     Some(Rule {

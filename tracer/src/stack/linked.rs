@@ -2,22 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::{OsStr, OsString},
+    ffi::OsStr,
     fs::File,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{MetadataExt, OpenOptionsExt},
-    },
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
     rc::Rc,
 };
 
-use object::{
-    Endianness, ReadCache, elf,
-    read::elf::{FileHeader, ProgramHeader},
-};
-
 use super::maps::Mapping;
+use crate::attach::{
+    elf::ElfFile,
+    files::{identity_of, open_in, open_regular},
+};
 
 /// Objects remembered of one process; a server that loads every CUDA library there is has some hundreds.
 const OBJECTS: usize = 16 * 1024;
@@ -53,38 +49,37 @@ impl Linked {
     pub(super) fn mapping(&self, pid: u32, address: u64) -> Option<Mapping> {
         let (&bias, object) = self.0.range(..=address).next_back()?;
         // Below the process's own root as long as it lives; by then the path may name another file for us.
-        let mut inside = OsString::from(format!("/proc/{pid}/root"));
-        inside.push(&*object.path);
-        [Path::new(&inside), &*object.path].into_iter().find_map(|path| {
-            let file = regular(path)?;
-            let meta = file.metadata().ok()?;
-            let (start, end, offset) = segment(&file, bias, object.dynamic, address)?;
+        let inside = || open_in(Path::new(&format!("/proc/{pid}/root")), &object.path).ok();
+        let here = || open_regular(&object.path).ok().filter(is_public);
+        let openers: [&dyn Fn() -> Option<File>; 2] = [&inside, &here];
+        openers.into_iter().find_map(|open| {
+            let file = open()?;
+            let found = identity_of(&file).ok()?;
+            let (start, end, offset) = segment(file, &object.path, bias, object.dynamic, address)?;
             let path = object.path.to_string_lossy().into();
-            Some(Mapping { start, end, offset, file: (meta.dev(), meta.ino()), path })
+            Some(Mapping { start, end, offset, file: found, path })
         })
     }
 }
 
-/// Opens a regular file; whatever else has that name is not waited for.
-fn regular(path: &Path) -> Option<File> {
-    let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path).ok()?;
-    file.metadata().is_ok_and(|meta| meta.is_file()).then_some(file)
+/// True for a file that everybody may read. The path is the process's word: its user must not learn by it what is in a
+/// file that only we may read.
+fn is_public(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.mode() & 0o004 != 0)
 }
 
 /// Start, end and file offset of the executable segment with `address` of an object loaded at `bias`.
-fn segment(file: &File, bias: u64, dynamic: u64, address: u64) -> Option<(u64, u64, u64)> {
-    let data = ReadCache::new(file);
-    let header = elf::FileHeader64::<Endianness>::parse(&data).ok()?;
-    let endian = header.endian().ok()?;
-    let segments = header.program_headers(endian, &data).ok()?;
-    let is_at = |segment: &&elf::ProgramHeader64<_>| bias.wrapping_add(segment.p_vaddr(endian)) == dynamic;
-    segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_DYNAMIC).find(is_at)?;
-    segments.iter().filter(|segment| segment.p_type(endian) == elf::PT_LOAD).find_map(|segment| {
-        let inside = segment.p_vaddr(endian) % PAGE;
-        let start = bias.checked_add(segment.p_vaddr(endian))?.checked_sub(inside)?;
-        let end = start.checked_add(inside)?.checked_add(segment.p_filesz(endian))?.checked_next_multiple_of(PAGE)?;
-        let offset = segment.p_offset(endian).checked_sub(inside)?;
-        let executable = segment.p_flags(endian) & elf::PF_X != 0;
-        (executable && (start..end).contains(&address)).then_some((start, end, offset))
+fn segment(file: File, path: &Path, bias: u64, dynamic: u64, address: u64) -> Option<(u64, u64, u64)> {
+    let elf = ElfFile::of(path, file).ok()?;
+    if bias.wrapping_add(elf.dynamic_segment()?) != dynamic {
+        return None;
+    }
+    elf.loaded().into_iter().filter(|segment| segment.executable).find_map(|segment| {
+        let inside = segment.address % PAGE;
+        let start = bias.checked_add(segment.address)?.checked_sub(inside)?;
+        let size = segment.file.end - segment.file.start;
+        let end = start.checked_add(inside)?.checked_add(size)?.checked_next_multiple_of(PAGE)?;
+        let offset = segment.file.start.checked_sub(inside)?;
+        (start..end).contains(&address).then_some((start, end, offset))
     })
 }

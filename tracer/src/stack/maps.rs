@@ -3,10 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    os::{
-        fd::AsRawFd,
-        unix::fs::{FileExt, MetadataExt},
-    },
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -15,6 +12,8 @@ use nix::sys::{
     memfd::{MFdFlags, memfd_create},
     stat::makedev,
 };
+
+use crate::attach::files::{identity_of, open_in, open_regular};
 
 /// Executable mappings kept of one process; a server that loads every CUDA library there is has under a thousand.
 const MAPPINGS: usize = 16 * 1024;
@@ -39,7 +38,7 @@ pub(super) fn read(pid: u32) -> io::Result<Vec<Mapping>> {
     parse(BufReader::new(File::open(format!("/proc/{pid}/maps"))?))
 }
 
-fn parse(mut lines: impl BufRead) -> io::Result<Vec<Mapping>> {
+pub(super) fn parse(mut lines: impl BufRead) -> io::Result<Vec<Mapping>> {
     let mut mappings = Vec::new();
     let mut line = Vec::new();
     while mappings.len() < MAPPINGS && lines.read_until(b'\n', &mut line)? > 0 {
@@ -85,16 +84,16 @@ impl Mapping {
         // `map_files` is the mapped file itself, but needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE; a path may by now
         // name another file. A file system may show another device number in `stat` than in `maps` (btrfs,
         // overlayfs), so below the process's own root the inode has to do.
-        let candidates: [(PathBuf, bool, bool); 3] = [
-            (format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end).into(), false, false),
-            (format!("/proc/{pid}/root{}", self.path).into(), true, false),
-            (Path::new(&*self.path).into(), true, true),
-        ];
-        candidates.into_iter().filter(|_| inode != 0).find_map(|(path, check_inode, check_device)| {
-            let meta = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
-            let same = (!check_inode || meta.ino() == inode) && (!check_device || meta.dev() == device);
-            same.then(|| File::open(path).ok()).flatten()
-        })
+        if inode == 0 {
+            return None;
+        }
+        let linked: PathBuf = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end).into();
+        let root: PathBuf = format!("/proc/{pid}/root").into();
+        let path = Path::new(&*self.path);
+        let same_inode = |file: &File| identity_of(file).is_ok_and(|found| found.1 == inode);
+        let same = |file: &File| identity_of(file).is_ok_and(|found| found == (device, inode));
+        let rooted = || open_in(&root, path).ok().filter(same_inode);
+        open_regular(&linked).ok().or_else(rooted).or_else(|| open_regular(path).ok().filter(same))
     }
 }
 
@@ -109,13 +108,10 @@ fn vdso() -> io::Result<File> {
     Ok(file)
 }
 
-/// A path that names an open file for as long as it stays open, whatever became of its name.
-pub(super) fn descriptor_path(file: &File) -> PathBuf {
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -8,12 +8,16 @@
 
 mod cfi;
 mod cut;
+mod debug;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod intern;
 mod linked;
 mod maps;
 mod merge;
 mod module;
 mod modules;
+mod names;
 mod process;
 mod python;
 mod rule;
@@ -82,7 +86,7 @@ impl Stacks {
         Self {
             processes: HashMap::new(),
             modules: Modules::default(),
-            symbols: Symbols::new(),
+            symbols: Symbols::default(),
             pythons: Pythons::default(),
             roles: HashMap::new(),
         }
@@ -182,11 +186,16 @@ impl Stacks {
         self.processes.entry(pid).or_default().refresh(pid).ok();
     }
 
+    /// What was found out since last asked, for the top of reports.
+    pub fn notices(&mut self) -> Vec<String> {
+        self.symbols.notices()
+    }
+
     /// Keeps memory and file descriptors bounded: drops everything when there is too much, which only costs time.
     fn trim(&mut self) {
         if self.modules.is_full() {
             self.modules.clear();
-            self.symbols = Symbols::new();
+            self.symbols.clear();
             self.processes.clear();
         }
         if self.processes.len() > PROCESSES {

@@ -1,17 +1,15 @@
 //! A mapped ELF file: its addresses, its unwind tables, its bytes.
 
-use std::{fmt, fs::File, ops::Range, os::unix::fs::FileExt, path::PathBuf, rc::Rc};
+use std::{fmt, fs::File, os::unix::fs::FileExt, path::Path, rc::Rc};
 
 use gimli::BaseAddresses;
-use object::{
-    Endianness, ReadCache, elf,
-    read::elf::{FileHeader, ProgramHeader, SectionHeader},
-};
 
 use super::{
     cfi::{Sections, Tables},
-    maps,
+    debug::Debug,
+    symbols::Source,
 };
+use crate::attach::elf::{self, ElfFile, Segment};
 
 /// Bytes of one unwind section at most; the largest known (`libtorch_cpu.so`) has 12 MiB.
 const SECTION: u64 = 64 << 20;
@@ -28,12 +26,7 @@ pub(super) struct Module {
     /// Keeps the inode from being reused, and the contents within reach.
     file: File,
     segments: Vec<Segment>,
-}
-
-#[derive(Debug)]
-struct Segment {
-    file: Range<u64>,
-    address: u64,
+    debug: Debug,
 }
 
 impl fmt::Debug for Module {
@@ -44,28 +37,16 @@ impl fmt::Debug for Module {
 
 impl Module {
     /// Reads the headers and unwind sections of a 64-bit ELF file.
-    pub(super) fn read(id: u32, path: Rc<str>, file: File) -> Result<Self, object::Error> {
-        let data = ReadCache::new(&file);
-        let header = elf::FileHeader64::<Endianness>::parse(&data)?;
-        let endian = header.endian()?;
-        let segments = header
-            .program_headers(endian, &data)?
-            .iter()
-            .filter(|segment| segment.p_type(endian) == elf::PT_LOAD)
-            .map(|segment| {
-                let start = segment.p_offset(endian);
-                let file = start..start.saturating_add(segment.p_filesz(endian));
-                Segment { file, address: segment.p_vaddr(endian) }
-            })
-            .collect();
-        let sections = sections(header, endian, &data).unwrap_or_default();
+    pub(super) fn read(id: u32, path: Rc<str>, file: File) -> Result<Self, elf::Error> {
+        let file = ElfFile::of(Path::new(&*path), file)?;
+        let sections = sections(&file);
         let size = [&sections.eh_frame, &sections.eh_frame_hdr, &sections.debug_frame]
             .into_iter()
             .flatten()
             .map(|section| section.len())
             .sum();
-        drop(data);
-        Ok(Self { id, path, tables: Tables::new(sections), size, file, segments })
+        let (segments, debug) = (file.loaded(), Debug::of(&file));
+        Ok(Self { id, path, tables: Tables::new(sections), size, file: file.into_file(), segments, debug })
     }
 
     /// Address in the file's own terms of the byte at a file offset.
@@ -95,45 +76,36 @@ impl Module {
         })
     }
 
-    /// A path under which the file can be opened while this module lives, and its size in bytes.
-    pub(super) fn source(&self) -> (PathBuf, u64) {
-        (maps::descriptor_path(&self.file), self.file.metadata().map_or(u64::MAX, |meta| meta.len()))
+    /// Where its symbols and line tables are.
+    pub(super) fn source(&self) -> Source<'_> {
+        match &self.debug {
+            Debug::Elsewhere(file) => Source { file, lines: true },
+            debug => Source { file: &self.file, lines: matches!(debug, Debug::Here) },
+        }
     }
 }
 
-type Header = elf::FileHeader64<Endianness>;
-
 /// Reads the unwind sections, as far as they are there and of a sane size.
-fn sections(header: &Header, endian: Endianness, data: &ReadCache<&File>) -> Result<Sections, object::Error> {
-    let mut found = Sections { bases: BaseAddresses::default(), ..Sections::default() };
-    // 0 means "more than 65279, see the first section header": no library has as many.
-    if header.e_shnum(endian) == 0 {
-        return Ok(found);
+fn sections(file: &ElfFile) -> Sections {
+    let bytes = |name| file.section(name).and_then(|found| file.contents(found, SECTION)).map(Rc::from);
+    let address = |name| file.section(name).map(|found| found.address());
+    let mut bases = BaseAddresses::default();
+    if let Some(at) = address(".eh_frame") {
+        bases = bases.set_eh_frame(at);
     }
-    let table = header.sections(endian, data)?;
-    for section in table.iter() {
-        let address = section.sh_addr(endian);
-        let bytes = || -> Option<Rc<[u8]>> {
-            let plain = section.sh_flags(endian) & u64::from(elf::SHF_COMPRESSED) == 0;
-            if !plain || section.sh_size(endian) > SECTION {
-                return None;
-            }
-            section.data(endian, data).ok().filter(|bytes| !bytes.is_empty()).map(Rc::from)
-        };
-        match table.section_name(endian, section)? {
-            b".eh_frame" => {
-                found.bases = found.bases.set_eh_frame(address);
-                found.eh_frame = bytes();
-            }
-            b".eh_frame_hdr" => {
-                found.bases = found.bases.set_eh_frame_hdr(address);
-                found.eh_frame_hdr = bytes();
-            }
-            b".debug_frame" => found.debug_frame = bytes(),
-            b".text" => found.bases = found.bases.set_text(address),
-            b".got" => found.bases = found.bases.set_got(address),
-            _ => {}
-        }
+    if let Some(at) = address(".eh_frame_hdr") {
+        bases = bases.set_eh_frame_hdr(at);
     }
-    Ok(found)
+    if let Some(at) = address(".text") {
+        bases = bases.set_text(at);
+    }
+    if let Some(at) = address(".got") {
+        bases = bases.set_got(at);
+    }
+    Sections {
+        eh_frame: bytes(".eh_frame"),
+        eh_frame_hdr: bytes(".eh_frame_hdr"),
+        debug_frame: bytes(".debug_frame"),
+        bases,
+    }
 }

@@ -69,6 +69,13 @@ impl Process {
         Ok(())
     }
 
+    /// One whose code is all of one file, mapped at `start`.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn of(module: Rc<Module>, start: u64, bytes: u64) -> Self {
+        let mapping = Mapping { start, end: start + bytes, offset: 0, file: (0, 0), path: "fuzzed".into() };
+        Self { code: vec![Code { mapping, module: Some(Some(module)) }], ..Self::default() }
+    }
+
     /// True when no memory map could be read so far, nor was told of.
     pub(super) fn is_unknown(&self) -> bool {
         self.code.is_empty() && self.linked.is_empty()

@@ -1,34 +1,34 @@
 //! Names for code addresses, each looked up once.
 
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
+use std::{collections::HashMap, fs::File, rc::Rc};
+
+use super::{
+    intern::Interner,
+    module::Module,
+    names::{Named, Names},
 };
-
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer, source};
-
-use super::{intern::Interner, module::Module};
 use crate::trace::record::{Frame, FrameKind};
 
 /// Addresses whose frames are remembered.
 const KNOWN: usize = 100_000;
-/// Line tables are read from files up to this size (bytes): those of a debug build of libtorch would take more memory
-/// than the tracer may use.
-const DWARF: u64 = 256 << 20;
+
+/// Where symbols are read from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) file: &'a File,
+    /// Debugging information may be read too.
+    pub(super) lines: bool,
+}
 
 /// Symbols of all modules.
+#[derive(Debug, Default)]
 pub(super) struct Symbols {
-    symbolizer: Symbolizer,
+    names: Names,
     /// By module number, address, and whether the address is a return address.
     known: HashMap<(u32, u64, bool), Rc<[u32]>>,
 }
 
 impl Symbols {
-    pub(super) fn new() -> Self {
-        Self { symbolizer: Symbolizer::new(), known: HashMap::new() }
-    }
-
     /// Frames of an address in a module, outermost first: the function, then what was inlined into it there.
     pub(super) fn frames(&mut self, module: &Module, address: u64, is_return: bool, out: &mut Interner) -> Rc<[u32]> {
         let key = (module.id, address, is_return);
@@ -39,54 +39,44 @@ impl Symbols {
             self.known.clear();
         }
         // A return address may be the first of the next line, or of the next function: ask for the call before it.
-        let symbol = self.find(module, address - u64::from(is_return));
-        let frames: Rc<[u32]> = frames_of(symbol, module, address).into_iter().map(|frame| out.frame(frame)).collect();
-        self.known.insert(key, frames.clone());
-        frames
+        let mut found = self.find(module, address.saturating_sub(is_return.into()));
+        if found.is_empty() {
+            found.push(Named::default());
+        }
+        let frames = found.into_iter().map(|function| out.frame(frame(function, module, address))).collect();
+        self.known.entry(key).insert_entry(frames).get().clone()
     }
 
     /// Name of the function at an address; empty when unknown.
     pub(super) fn name(&mut self, module: &Module, address: u64, is_return: bool) -> String {
-        self.find(module, address - u64::from(is_return)).map(|symbol| symbol.name.into_owned()).unwrap_or_default()
+        let found = self.find(module, address.saturating_sub(is_return.into()));
+        found.into_iter().next().unwrap_or_default().name
     }
 
-    fn find(&mut self, module: &Module, address: u64) -> Option<Sym<'static>> {
-        let (path, size) = module.source();
-        let mut elf = source::Elf::new(path);
-        elf.debug_syms = size <= DWARF;
-        // The file may be made to break its reader, and must not take the tracer with it.
-        let symbol = catch_unwind(AssertUnwindSafe(|| {
-            symbolize(&self.symbolizer, elf.clone(), address).unwrap_or_else(|_damaged| {
-                elf.debug_syms = false;
-                symbolize(&self.symbolizer, elf, address).unwrap_or_default()
-            })
-        }));
-        symbol.unwrap_or_else(|_| {
-            self.symbolizer = Symbolizer::new();
-            None
-        })
+    /// Forgets the files of all modules; numbers of frames stay good.
+    pub(super) fn clear(&mut self) {
+        self.names.clear();
+        self.known.clear();
+    }
+
+    /// What there is to say at the top of reports.
+    pub(super) fn notices(&mut self) -> Vec<String> {
+        self.names.notices()
+    }
+
+    fn find(&mut self, module: &Module, address: u64) -> Vec<Named> {
+        self.names.find(module.id, &module.path, module.source(), address)
     }
 }
 
-fn symbolize(symbolizer: &Symbolizer, elf: source::Elf, address: u64) -> blazesym::Result<Option<Sym<'static>>> {
-    let found = symbolizer.symbolize_single(&elf.into(), Input::VirtOffset(address))?;
-    Ok(found.into_sym().map(Sym::into_owned))
-}
-
-fn frames_of(symbol: Option<Sym<'_>>, module: &Module, address: u64) -> Vec<Frame> {
-    let frame = |function: String, code: Option<&CodeInfo<'_>>| Frame {
-        function,
+fn frame(function: Named, module: &Module, address: u64) -> Frame {
+    Frame {
+        function: function.name,
         module: module.path.to_string(),
         offset: address,
-        file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
-        line: code.and_then(|code| code.line),
+        file: function.file,
+        line: function.line,
         kind: FrameKind::Native,
         id: 0,
-    };
-    let Some(symbol) = symbol else { return vec![frame(String::new(), None)] };
-    let mut frames = vec![frame(symbol.name.into_owned(), symbol.code_info.as_deref())];
-    for inlined in symbol.inlined {
-        frames.push(frame(inlined.name.clone().into_owned(), inlined.code_info.as_ref()));
     }
-    frames
 }

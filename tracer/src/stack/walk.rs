@@ -89,7 +89,8 @@ impl Walker<'_> {
         let Some(step) = steps.last_mut() else { return Ok(None) };
         let why_not = match &step.place {
             Some(Place::Module(module, address)) => {
-                if let Some(rule) = module.tables.rule(address - u64::from(step.is_return)) {
+                let code = address.checked_sub(step.is_return.into());
+                if let Some(rule) = code.and_then(|code| module.tables.rule(code)) {
                     step.is_signal = rule.signal;
                     let Some(caller) = rule.undo(registers, &|address| self.stack.read(address))? else {
                         return Ok(None);
@@ -140,8 +141,8 @@ impl Walker<'_> {
         let place = self.place(address.checked_sub(u64::from(is_return))?)?;
         // A call may be the last instruction of its mapping, so the place was asked for the byte before.
         let place = match place {
-            Place::Module(module, at) => Place::Module(module, at + u64::from(is_return)),
-            Place::Unread(path, at) => Place::Unread(path, at + u64::from(is_return)),
+            Place::Module(module, at) => Place::Module(module, at.checked_add(is_return.into())?),
+            Place::Unread(path, at) => Place::Unread(path, at.checked_add(is_return.into())?),
             Place::Anonymous => Place::Anonymous,
         };
         let sp = registers.get(X86_64::RSP);

@@ -16,6 +16,9 @@ pub enum Error {
     /// The output exists and `force` was not given.
     #[error("{0}: exists; use another name or allow overwriting")]
     Exists(String),
+    /// The output was removed while it was written.
+    #[error("{0}: was removed while it was written; what it held is gone")]
+    Removed(String),
     /// The output is not something to overwrite.
     #[error("{path}: not overwritten: {why}")]
     Unsafe {

@@ -1,6 +1,7 @@
 //! The trace file: zstd-compressed JSON lines, a [`record::Record`] a line.
 
 mod error;
+mod inflate;
 mod lines;
 pub mod reader;
 pub mod record;

@@ -17,14 +17,10 @@ use serde::de::IgnoredAny;
 
 use super::Error;
 use super::lines::{Batch, Lines, NotZstd};
-use super::record::{Header, MAJOR, MINOR, Record};
+use super::record::{Header, KINDS, MAJOR, MINOR, Record};
 
 /// Most decoding threads: enough to keep up with decompression.
 const WORKERS: usize = 6;
-
-/// Record kinds this version knows: the names of [`Record`]'s variants.
-const KINDS: [&str; 11] =
-    ["header", "library", "process", "frame", "stack", "rm", "call", "nvml", "loss", "notice", "footer"];
 
 /// Reads the records of a trace, one at a time.
 ///
@@ -178,6 +174,13 @@ fn spawn<R: Read + Send + 'static>(lines: Lines<R>, newer: bool) -> Receiver<Rec
         }
     });
     results
+}
+
+/// The records of plain lines, and what is wrong with the line after them.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn records(text: &[u8]) -> (Vec<Record>, Option<String>) {
+    let decoded = decode(&Batch { text: text.to_vec(), damage: None }, false);
+    (decoded.records, decoded.damage)
 }
 
 fn decode(batch: &Batch, newer: bool) -> Decoded {

@@ -5,10 +5,13 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::record::{Alloc, Call, Footer, Header, MAJOR, MINOR, Notice, Op, Outcome, Process, Record, Rm, Step};
+use super::record::{
+    Alloc, Call, Footer, Header, Image, MAJOR, MINOR, Notice, Nvml, NvmlProcess, Op, Outcome, Process, Record, Rm, Step,
+};
 use super::{Error, Reader, Writer};
 
 mod arbitrary;
+mod damage;
 
 use arbitrary::record;
 
@@ -86,15 +89,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn flipped_bits_in_the_text_never_panic(flips in vec((any::<prop::sample::Index>(), 0u8..8), 1..4)) {
-        let mut text = zstd::decode_all(&write(&sample())[..]).unwrap();
-        for (at, bit) in flips {
-            let at = at.index(text.len());
-            text[at] ^= 1 << bit;
-        }
-        drop(read(&zstd::encode_all(&text[..], 1).unwrap()));
-    }
 }
 
 #[test]
@@ -187,7 +181,7 @@ fn foreign_files_are_refused() {
 fn endless_lines_are_bounded() {
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
     encoder.write_all(b"{\"header\":{\"format\":\"vramtrace\",\"major\":1}}\n").unwrap();
-    for _ in 0..=super::lines::MAX_LINE / (1 << 20) {
+    for _ in 0..=super::lines::MAX_LINE / (1 << 20) + 1 {
         encoder.write_all(&vec![b'a'; 1 << 20]).unwrap();
     }
     let (records, truncated, _, damage) = read(&encoder.finish().unwrap()).unwrap();

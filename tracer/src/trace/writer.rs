@@ -49,6 +49,19 @@ impl Writer<File> {
     }
 }
 
+impl Writer<File> {
+    /// Fails when the file has no name any more: nobody could ever read it.
+    ///
+    /// # Errors
+    /// [`Error::Removed`].
+    pub fn check(&self) -> Result<(), Error> {
+        match self.encoder.get_ref().metadata() {
+            Ok(meta) if meta.nlink() == 0 => Err(Error::Removed(self.path.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn open(path: &Path, force: bool, owner: Option<u32>) -> Result<File, Error> {
     let name = path.display().to_string();
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;

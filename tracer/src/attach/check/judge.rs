@@ -1,10 +1,15 @@
 //! Judging the host: what each fact means for tracing.
 
 use super::{Line, Status, Typed};
-use crate::attach::host::{
-    Capability, Host, Lockdown,
-    driver::{Driver, KNOWN_BRANCHES},
-    kernel::Feature,
+use std::path::PathBuf;
+
+use crate::attach::{
+    arch,
+    host::{
+        Capability, Host, Lockdown,
+        driver::{Driver, KNOWN_BRANCHES},
+        kernel::Feature,
+    },
 };
 
 /// Memory that maps and the tracer's own tables may take, bytes.
@@ -13,12 +18,28 @@ const MEMORY_NEEDED: u64 = 512 << 20;
 /// All findings about the host.
 pub(super) fn host(host: &Host, typed: &Typed) -> Vec<Line> {
     let mut lines = vec![Line::new("kernel", Status::Ok, "Linux", known_by(host))];
+    lines.extend(processor(arch::object_here()));
     lines.extend(FEATURES.iter().map(|needed| feature(host, needed, typed)));
-    lines.extend([types(host), lockdown(host), namespace(host), memory(host)]);
+    lines.extend([types(host), lockdown(host), namespace(host)]);
+    lines.extend(calls(host));
+    lines.push(memory(host));
     lines.extend(Capability::ALL.into_iter().map(|needed| capability(host, needed, typed)));
     lines.push(settings(host));
     lines.extend(driver(host));
     lines
+}
+
+/// A line for a processor that tracing was not tried on.
+fn processor(object: Result<Option<PathBuf>, arch::Refusal>) -> Option<Line> {
+    const WHAT: &str = "processor";
+    match object {
+        Ok(None) => None,
+        Ok(Some(path)) => {
+            let told = format!("untested; the object is {}", path.display());
+            Some(Line::new("kernel", Status::Degraded, WHAT, told).fix("tell how it went, in an issue"))
+        }
+        Err(refusal) => Some(Line::new("kernel", Status::Missing, WHAT, refusal.to_string()).fix("see there")),
+    }
 }
 
 fn known_by(host: &Host) -> String {
@@ -93,6 +114,10 @@ fn feature(host: &Host, needed: &Needed, typed: &Typed) -> Line {
 
 fn types(host: &Host) -> Line {
     const WHAT: &str = "types (BTF)";
+    if !host.sysfs {
+        let told = "/sys is not there: where kernel structures hold process and file cannot be known";
+        return Line::new("kernel", Status::Missing, WHAT, told).fix("mount -t sysfs sys /sys");
+    }
     if !host.has_btf("vmlinux") {
         let told = "the kernel does not describe its types: where its structures hold process and file cannot be known";
         return Line::new("kernel", Status::Missing, WHAT, told).fix("a kernel with CONFIG_DEBUG_INFO_BTF");
@@ -126,7 +151,19 @@ fn namespace(host: &Host) -> Line {
     }
     let told = "a container's: the kernel reports the host's process ids, which mean nothing in here";
     Line::new("kernel", Status::Missing, WHAT, told)
-        .fix("run vramtrace on the host, or start the container with --pid=host")
+        .fix("run vramtrace on the host, or start the container with --pid=host (Kubernetes: hostPID: true)")
+}
+
+/// A line where a filter refuses system calls. perf's is of no use where probes go in by links.
+fn calls(host: &Host) -> Option<Line> {
+    let needless = |name: &str| name == "perf_event_open" && host.features.has(Feature::UprobeMulti);
+    let refused: Vec<_> = host.refused_calls.iter().copied().filter(|name| !needless(name)).collect();
+    (!refused.is_empty()).then(|| {
+        let told = format!("a filter (seccomp), as container engines set it, refuses {}", refused.join(", "));
+        let fix = "start the container with --security-opt seccomp=unconfined (Kubernetes: securityContext: \
+                   {seccompProfile: {type: Unconfined}})";
+        Line::new("kernel", Status::Missing, "system calls", told).fix(fix)
+    })
 }
 
 fn memory(host: &Host) -> Line {
@@ -170,8 +207,15 @@ pub(super) fn how_to_get(host: &Host, lacking: &[Capability], typed: &Typed) -> 
     if host.rights.uid != 0 && !host.rights.no_new_privileges {
         return typed.with_sudo();
     }
-    let flags: Vec<_> = lacking.iter().map(|capability| format!("--cap-add={}", capability.short())).collect();
-    format!("start the container (or service) with {}", flags.join(" "))
+    let mut flags: Vec<_> = lacking.iter().map(|capability| format!("--cap-add={}", capability.short())).collect();
+    let names: Vec<_> = lacking.iter().map(|capability| capability.short()).collect();
+    let mut kubernetes = format!("securityContext: {{capabilities: {{add: [{}]}}}}", names.join(", "));
+    // Whoever starts it anew wants to do so once.
+    if !host.initial_pid_namespace {
+        flags.push("--pid=host".to_owned());
+        kubernetes += ", hostPID: true";
+    }
+    format!("start the container (or service) with {} (Kubernetes: {kubernetes})", flags.join(" "))
 }
 
 fn settings(host: &Host) -> Line {

@@ -6,7 +6,10 @@ use super::{
     Check, Line, Status, Typed,
     judge::{OUT_OF_THE_NAMESPACE, how_to_get},
 };
-use crate::attach::host::{Capability, Host, Root, kernel::Feature};
+use crate::attach::{
+    arch,
+    host::{Capability, Host, Root, kernel::Feature},
+};
 
 /// Why tracing cannot begin. Each is one line: what, why, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +17,9 @@ pub enum Missing {
     /// Facts about the host cannot be read.
     #[error("cannot read what this host allows: {0}")]
     Unreadable(#[from] io::Error),
+    /// Tracing is not for this processor.
+    #[error(transparent)]
+    Arch(#[from] arch::Refusal),
     /// This process lacks capabilities.
     #[error("{} missing: {means}. {fix}{}", names(.capabilities), or_once(.once.as_deref()))]
     Capabilities {
@@ -47,6 +53,7 @@ pub enum Missing {
 ///
 /// [`Missing`].
 pub fn preflight() -> Result<(), Missing> {
+    arch::object_here()?;
     preflight_on(&Host::read(&Root::default())?, &Typed::here())
 }
 

@@ -89,6 +89,13 @@ fn a_user_namespace_is_named() {
 }
 
 #[test]
+fn a_kernel_before_attach_cookies_is_told_the_version_that_has_them() {
+    let old = Tree::server().without("proc/kallsyms").file("proc/sys/kernel/osrelease", "5.10.0-46-amd64\n");
+    let line = "attach cookies: the one program behind all probes cannot tell them apart. Needed: Linux 5.15 or newer";
+    assert_eq!(refusal(&old), line);
+}
+
+#[test]
 fn a_kernel_without_types_is_refused() {
     assert_snapshot!(refusal(&Tree::server().without("sys/kernel/btf")));
 }

@@ -2,14 +2,19 @@
 //!
 //! Aya would parse the file anew for every probe and attach to the first symbol of a name, whatever its type. Here a
 //! library is read once, in pieces, and nothing in it is trusted: every offset is checked against the file's length,
-//! and memory stays below 64 MiB of strings plus the headers, whatever the file claims.
+//! memory stays below 64 MiB of strings plus the headers, and no more than [`READ`] is read, whatever the file claims (one
+//! full of holes may be larger than any disk).
 
+#[cfg(test)]
+mod bombs;
 mod dynamic;
 mod identity;
+mod sections;
 mod symbols;
 #[cfg(test)]
 pub(in crate::attach) mod tests;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -18,8 +23,9 @@ use std::path::{Path, PathBuf};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 
-use super::files::open_regular;
+use super::{arch, files::open_regular};
 
+pub use sections::{Section, Segment};
 pub use symbols::{Definition, Refusal};
 
 /// Why a file could not be read as an ELF library.
@@ -34,7 +40,7 @@ pub enum Error {
         source: io::Error,
     },
     /// It is no ELF file, or one for another machine.
-    #[error("{} is {what}, not a 64-bit x86-64 ELF library or program", path.display())]
+    #[error("{} is {what}, not a 64-bit {} ELF library or program", path.display(), arch::here().name)]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -49,7 +55,17 @@ pub enum Error {
         /// The first contradiction.
         what: &'static str,
     },
+    /// Its tables are larger than any library's.
+    #[error("{} has tables that are larger than any library's: more than {} MiB would have to be read", path.display(), READ >> 20)]
+    TooMuch {
+        /// The file.
+        path: PathBuf,
+    },
 }
+
+/// Bytes read of one file at most. The symbols of the largest libraries known (libtorch with debugging symbols) take some
+/// hundred MiB.
+const READ: u64 = if cfg!(test) { 192 << 20 } else { 2 << 30 };
 
 /// An opened ELF file.
 #[derive(Debug)]
@@ -57,21 +73,41 @@ pub struct ElfFile {
     path: PathBuf,
     file: File,
     len: u64,
+    /// Bytes that may still be read.
+    budget: Cell<u64>,
     segments: Vec<ProgramHeader64<LE>>,
     sections: Vec<SectionHeader64<LE>>,
+    /// Index of the section that holds the names of sections.
+    names: usize,
 }
 
 impl ElfFile {
     /// Opens a file and reads its headers.
     ///
     /// # Errors
-    /// When it cannot be read, is not ELF for 64-bit x86, or is damaged.
+    /// When it cannot be read, is not ELF for this processor, or is damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let io = |source| Error::Io { path: path.to_owned(), source };
-        let file = open_regular(path).map_err(io)?;
-        let len = file.metadata().map_err(io)?.len();
-        let mut this = Self { path: path.to_owned(), file, len, segments: Vec::new(), sections: Vec::new() };
+        let file = open_regular(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        Self::of(path, file)
+    }
+
+    /// Reads the headers of an open file; `path` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`ElfFile::open`].
+    pub fn of(path: &Path, file: File) -> Result<Self, Error> {
+        let len = file.metadata().map_err(|source| Error::Io { path: path.to_owned(), source })?.len();
+        let mut this = Self {
+            path: path.to_owned(),
+            file,
+            len,
+            budget: Cell::new(READ),
+            segments: Vec::new(),
+            sections: Vec::new(),
+            names: 0,
+        };
         let header = this.header()?;
+        this.names = header.e_shstrndx.get(LE).into();
         let segments = (header.e_phnum.get(LE), header.e_phentsize.get(LE), size_of::<ProgramHeader64<LE>>());
         let sections = (header.e_shnum.get(LE), header.e_shentsize.get(LE), size_of::<SectionHeader64<LE>>());
         if [segments, sections].iter().any(|(count, size, known)| *count > 0 && usize::from(*size) != *known) {
@@ -82,6 +118,12 @@ impl ElfFile {
         this.sections =
             this.records(header.e_shoff.get(LE), sections.0.into(), "section headers lie beyond its end")?;
         Ok(this)
+    }
+
+    /// Length of the file, bytes.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.len
     }
 
     /// The path it was opened by.
@@ -106,9 +148,10 @@ impl ElfFile {
             _ => return Err(foreign("no ELF file")),
         }
         let header: FileHeader64<LE> = self.records(0, 1, "it ends within its header")?[0];
+        let own = arch::here().machine;
         match (header.e_machine.get(LE), header.e_type.get(LE)) {
-            (elf::EM_X86_64, elf::ET_DYN | elf::ET_EXEC) => Ok(header),
-            (elf::EM_X86_64, kind) => Err(foreign(&format!("an ELF file of type {kind}"))),
+            (machine, elf::ET_DYN | elf::ET_EXEC) if machine == own => Ok(header),
+            (machine, kind) if machine == own => Err(foreign(&format!("an ELF file of type {kind}"))),
             (machine, _) => Err(foreign(&format!("an ELF file for machine {machine}"))),
         }
     }
@@ -122,7 +165,18 @@ impl ElfFile {
     }
 
     fn read_exact(&self, buffer: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.spend(buffer.len() as u64)?;
         self.file.read_exact_at(buffer, offset).map_err(|source| Error::Io { path: self.path.clone(), source })
+    }
+
+    /// Fails where that many bytes are more than may still be read.
+    fn can_spend(&self, bytes: u64) -> Result<u64, Error> {
+        self.budget.get().checked_sub(bytes).ok_or_else(|| Error::TooMuch { path: self.path.clone() })
+    }
+
+    fn spend(&self, bytes: u64) -> Result<(), Error> {
+        self.budget.set(self.can_spend(bytes)?);
+        Ok(())
     }
 
     /// Bytes of the file; `beyond` is the error when they are not all there.
@@ -136,6 +190,7 @@ impl ElfFile {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(self.damaged(beyond));
         }
+        self.can_spend(len)?;
         let len = usize::try_from(len).map_err(|_| self.damaged(beyond))?;
         // Words, so that the records are aligned.
         let mut words = vec![0_u64; len.div_ceil(8)];

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::{Found, Library, recognise_path, root};
-use crate::attach::files::read_head;
+use crate::attach::{arch, files::read_head};
 
 /// Magic and version of the format in use since glibc 2.2 (the only one since 2.32).
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
@@ -17,8 +17,6 @@ const OLD_ENTRY: usize = 12;
 const HEADER: usize = 48;
 /// `sizeof (struct file_entry_new)`: flags, key, value, osversion, hwcap.
 const ENTRY: usize = 24;
-/// `FLAG_X8664_LIB64`: the part of an entry's flags that names a 64-bit x86 library.
-const X86_64: u32 = 0x0300;
 /// Larger files are no caches: one entry takes about 100 bytes.
 const LIMIT: u64 = 16 << 20;
 
@@ -41,15 +39,16 @@ pub fn ld_so_cache(root: &Path) -> Found {
     found
 }
 
-/// Absolute paths of the cache's 64-bit x86 libraries. Entries that make no sense are left out; a cache in another
+/// Absolute paths of the cache's libraries for this processor. Entries that make no sense are left out; a cache in another
 /// format has none.
-fn paths(file: &[u8]) -> impl Iterator<Item = &Path> {
+pub(super) fn paths(file: &[u8]) -> impl Iterator<Item = &Path> {
     let cache = new_format(file).unwrap_or_default();
     let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let count = word(cache, MAGIC.len()).unwrap_or(0) as usize;
     let entries = cache.get(HEADER..).unwrap_or_default().chunks_exact(ENTRY).take(count);
     entries.filter_map(move |entry| {
-        if word(entry, 0)? & 0xff00 != X86_64 {
+        // The part of an entry's flags that names a processor.
+        if word(entry, 0)? & 0xff00 != arch::here().cache {
             return None;
         }
         // Offsets count from the header of this format.

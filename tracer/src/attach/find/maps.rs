@@ -54,11 +54,13 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
 
 /// The kernel writes a newline in a path as `\012`, and nothing else in octal.
 fn unescape(path: &[u8]) -> Vec<u8> {
-    let mut path = path.to_vec();
-    while let Some(at) = path.windows(4).position(|window| window == b"\\012") {
-        path.splice(at..at + 4, [b'\n']);
+    let (mut plain, mut rest) = (Vec::with_capacity(path.len()), path);
+    while let [first, tail @ ..] = rest {
+        let newline = rest.strip_prefix(b"\\012");
+        plain.push(if newline.is_some() { b'\n' } else { *first });
+        rest = newline.unwrap_or(tail);
     }
-    path
+    plain
 }
 
 #[cfg(test)]

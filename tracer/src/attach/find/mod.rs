@@ -18,12 +18,13 @@ mod tree;
 mod walk;
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::elf::{self, ElfFile};
+use super::files::open_same;
 use super::plan::Plan;
 use crate::probe::{self, Lib};
 
@@ -31,7 +32,15 @@ pub use cache::ld_so_cache;
 pub use command::near_command;
 pub use process::{mapped_by, running};
 pub use runtime::{Part, Runtime, is_libc, runtime_of};
-pub use tree::{ancestors, descendants, process_of, processes};
+pub use tree::{ancestors, descendants, has_ended, process_of, processes, started};
+
+/// Takes any bytes for the files of a hostile root directory or process.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn foreign(bytes: &[u8]) {
+    maps::parse(bytes).for_each(drop);
+    cache::paths(bytes).for_each(drop);
+    std::hint::black_box(python::interpreter(bytes));
+}
 
 /// A library to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +58,11 @@ pub struct Library {
 }
 
 impl Library {
+    /// Opens it; another file that has taken its place is an error.
+    pub(in crate::attach) fn open(&self) -> io::Result<File> {
+        open_same(&self.path, (self.device, self.inode))
+    }
+
     /// A library at a path that opens it from here. Follows links.
     ///
     /// # Errors

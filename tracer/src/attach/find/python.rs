@@ -35,7 +35,11 @@ pub(super) fn interpreters(program: PathBuf, which: impl Fn(&OsStr) -> Option<Pa
 
 /// The interpreter a script names; a bare name when it is to be looked up (`/usr/bin/env python3`).
 fn shebang(path: &Path) -> Option<PathBuf> {
-    let head = read_head(path, SHEBANG).ok()?;
+    interpreter(&read_head(path, SHEBANG).ok()?)
+}
+
+/// The same of the beginning of its text.
+pub(super) fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let mut lines = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n');
     let mut words = words(lines.next()?);
     let interpreter = words.next()?;

@@ -1,16 +1,27 @@
 //! The parts of a process that programs do not choose: its libc and its dynamic linker.
 
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{maps, process};
+use crate::attach::files::open_same;
 
 /// Which part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Where `ioctl` is.
     Libc,
     /// Where `_dl_debug_state` is.
     Linker,
+}
+
+impl Runtime {
+    /// Opens it; another file that has taken its place is an error.
+    pub(in crate::attach) fn open(&self) -> io::Result<File> {
+        open_same(&self.path, (self.device, self.inode))
+    }
 }
 
 /// A file that serves as one.
@@ -32,15 +43,14 @@ pub struct Runtime {
 #[must_use]
 pub fn runtime_of(pid: u32) -> Vec<Runtime> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let mut found: Vec<Runtime> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for mapping in maps::parse(&std::fs::read(proc.join("maps")).unwrap_or_default()) {
         for &part in parts(&mapping.path) {
-            let known = |r: &Runtime| (r.part, r.device, r.inode) == (part, mapping.device, mapping.inode);
-            if !found.iter().any(known)
-                && let Some(path) = process::openable(&proc, &mapping)
+            if seen.insert((part, mapping.device, mapping.inode))
+                && let Some((path, (device, inode))) = process::openable(&proc, &mapping)
             {
                 let shown = mapping.path.to_string_lossy().into_owned();
-                found.push(Runtime { part, path, shown, device: mapping.device, inode: mapping.inode });
+                found.push(Runtime { part, path, shown, device, inode });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Processes: which there are, and which come from which.
 
-use std::{collections::HashSet, fs};
+use std::{collections::HashSet, fs, str::FromStr};
 
 /// All process ids now.
 #[must_use]
@@ -44,10 +44,28 @@ pub fn ancestors(pid: u32) -> Vec<u32> {
     line
 }
 
-/// Parent of a process: field 4 of `/proc/PID/stat`, behind a name that may hold anything.
+/// When a process was started: clock ticks since boot. With its number that names a process for good, since numbers are used
+/// again.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    field(pid, 22)
+}
+
+/// True for a process that is gone, or a zombie of which no thread is left: its parent has yet to wait for it.
+#[must_use]
+pub fn has_ended(pid: u32) -> bool {
+    let is_zombie = || field::<char>(pid, 3) == Some('Z') && field::<u32>(pid, 20).is_some_and(|threads| threads <= 1);
+    matches!(fs::exists(format!("/proc/{pid}")), Ok(false)) || is_zombie()
+}
+
 fn parent(pid: u32) -> Option<u32> {
+    field(pid, 4)
+}
+
+/// A field of `/proc/PID/stat`, counted from 1 as in `proc_pid_stat(5)`. The second is a name that may hold anything.
+fn field<T: FromStr>(pid: u32, number: usize) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -70,6 +88,22 @@ mod tests {
         assert_eq!(tree[0], std::process::id());
         assert!(tree.contains(&child.id()));
         assert!(!tree.contains(&1));
+    }
+
+    #[test]
+    fn a_child_starts_after_its_parent() {
+        let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
+        let (own, later) = (started(std::process::id()).unwrap(), started(child.id()).unwrap());
+        assert!(!has_ended(child.id()));
+        child.kill().unwrap();
+        while !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(started(child.id()).is_some(), "a zombie");
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
+        assert!(own > 0 && own <= later, "{own} {later}");
+        assert_eq!((started(child.id()), started(u32::MAX)), (None, None));
     }
 
     #[test]

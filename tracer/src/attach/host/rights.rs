@@ -96,6 +96,13 @@ impl Rights {
     }
 }
 
+/// True when this program has rights that its caller lacks (file capabilities): the caller's environment must then not
+/// choose what code runs with them.
+pub(crate) fn privileged_by_file() -> bool {
+    // SAFETY: reads a word that the kernel put beside the environment (getauxval(3)).
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{super::tree::Tree, *};

@@ -11,6 +11,7 @@ use tracer_ebpf::{
 };
 
 use super::{Btf, Error, Hold, Options};
+use crate::attach::arch;
 
 /// Writes what the programs must know before the first one runs.
 pub(super) fn fill(ebpf: &mut Ebpf, btf: &Arc<Btf>, options: &Options) -> Result<(), Error> {
@@ -83,7 +84,7 @@ fn configure(btf: &Btf, options: &Options) -> Result<Config, Error> {
         uvm_map_tail: options.uvm_map_tail,
         flags: stacks | watch | hold | plain_count,
         uid,
-        task_fsbase: at("task_struct", "thread.fsbase")?,
+        task_fsbase: at("task_struct", arch::here().thread_pointer)?,
         block_stack_bytes: options.block_stack_bytes,
     })
 }

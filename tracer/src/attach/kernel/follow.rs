@@ -18,10 +18,9 @@ use std::{
 use nix::sys::utsname::uname;
 
 use super::{
-    Error,
+    Error, closing,
     programs::Programs,
     sys::{self, Point, Purpose, perf},
-    uprobes,
 };
 use crate::attach::host::kernel::Version;
 
@@ -87,7 +86,7 @@ impl Followers {
     }
 
     pub(super) fn detach(&mut self) {
-        uprobes::close(self.links.drain().flat_map(|(_, links)| links).collect());
+        closing::close(self.links.drain().flat_map(|(_, links)| links).collect());
         // Waits for what it has begun.
         self.closer = None;
     }
@@ -121,7 +120,7 @@ impl Closer {
         let (links, inbox) = mpsc::channel();
         let run = move || {
             while let Ok(first) = inbox.recv() {
-                uprobes::close(std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect());
+                closing::close(std::iter::once(first).chain(inbox.try_iter().take(BATCH - 1)).collect());
             }
         };
         // Without a thread the other end of the channel is gone, and each link is closed where it is sent.

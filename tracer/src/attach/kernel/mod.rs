@@ -3,6 +3,7 @@
 //! All links are file descriptors of this process: however it ends, the kernel removes the probes.
 
 mod btf;
+mod closing;
 mod config;
 mod error;
 mod follow;
@@ -25,6 +26,7 @@ use aya::{
 };
 use tracer_ebpf::{CONFIG_PLAIN_COUNT, CONFIG_STACKS, Control, EXE_PROBED, FileKey, LOSSES, NameKey, Python, Spec};
 
+pub(super) use self::held::resume;
 pub use self::{
     btf::Btf,
     error::Error,
@@ -40,8 +42,9 @@ use self::{
     programs::Programs,
     uprobes::Uprobes,
 };
+use super::arch;
 
-/// The eBPF object that `cargo xtask ebpf` built from `tracer-ebpf`.
+/// The eBPF object that `cargo xtask ebpf` built from `tracer-ebpf`, for x86-64.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/vramtrace-x86_64.bpf.o"));
 
 /// What to load.
@@ -103,9 +106,11 @@ impl Kernel {
     /// No BTF, missing rights, or a kernel that refuses a program.
     pub fn load(options: &Options) -> Result<Self, Error> {
         let btf = Btf::vmlinux().map_err(Error::NoBtf)?;
-        let mut ebpf = EbpfLoader::new().map_max_entries("EVENTS", options.ring_bytes).load(OBJECT)?;
+        let given = arch::object_here()?.map(|path| arch::read(&path)).transpose().map_err(Error::Object)?;
+        let object = given.as_deref().unwrap_or(OBJECT);
+        let mut ebpf = EbpfLoader::new().map_max_entries("EVENTS", options.ring_bytes).load(object)?;
         config::fill(&mut ebpf, &btf, options)?;
-        let programs = Programs::new(OBJECT, &ebpf)?;
+        let programs = Programs::new(object, &ebpf)?;
         for (name, tracepoint) in [
             ("process_fork", "sched_process_fork"),
             ("process_exec", "sched_process_exec"),

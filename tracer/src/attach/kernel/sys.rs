@@ -16,6 +16,8 @@ use aya_obj::generated::{
     bpf_prog_type::{BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_TRACING},
 };
 
+use super::error::verdict;
+
 // include/uapi/linux/bpf.h.
 /// `BPF_F_UPROBE_MULTI_RETURN`.
 const UPROBE_MULTI_RETURN: u32 = 1;
@@ -60,7 +62,7 @@ pub(super) enum Purpose<'a> {
     Tracing { attach: bpf_attach_type, function: u32, module: Option<BorrowedFd<'a>> },
 }
 
-/// Loads a program; on failure the error holds the end of the verifier's log.
+/// Loads a program; on failure the error holds what the verifier said last.
 pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpose<'_>) -> io::Result<OwnedFd> {
     let waiting;
     let instructions = match purpose {
@@ -75,11 +77,20 @@ pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpos
         let mut log = vec![0; 1 << 20];
         load_once(instructions, license, purpose, &mut log).map_err(|_| {
             let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
-            let last: Vec<_> = text.lines().rev().take(20).collect();
-            let last: Vec<_> = last.into_iter().rev().collect();
-            io::Error::new(first.kind(), format!("{first}; verifier: {}", last.join("\n")))
+            io::Error::new(first.kind(), format!("{first}; verifier: {}", verdict(&text)))
         })
     })
+}
+
+/// Loads a program that does nothing (`r0 = 0; exit`), to ask what may be done with one.
+pub(super) fn trivial(purpose: Purpose<'_>) -> io::Result<OwnedFd> {
+    // `BPF_ALU64 | BPF_MOV | BPF_K` and `BPF_JMP | BPF_EXIT`; register 0 and immediate 0 are all zeroes.
+    let instructions = [0xb7, 0x95].map(|code| {
+        // SAFETY: a structure of plain integers.
+        let nothing: bpf_insn = unsafe { mem::zeroed() };
+        bpf_insn { code, ..nothing }
+    });
+    load(&instructions, &CString::default(), purpose)
 }
 
 /// The same program, with reads of user memory that wait for pages. Both helpers take and give the same.

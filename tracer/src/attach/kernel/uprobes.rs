@@ -1,7 +1,7 @@
 //! Placing uprobes: one link for a library's entries and one for its returns where the kernel can (6.6), else one perf
 //! event a probe.
 
-use std::{fmt, io, os::fd::OwnedFd, path::Path, thread};
+use std::{fmt, io, os::fd::OwnedFd, path::Path};
 
 use aya::{
     Ebpf,
@@ -12,13 +12,10 @@ use aya::{
 };
 
 use super::{
-    Error,
+    Error, closing,
     programs::Programs,
     sys::{self, Point, Purpose},
 };
-
-/// Threads that close links.
-const CLOSERS: usize = 16;
 
 /// How uprobes are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +82,8 @@ impl Uprobes {
     pub(super) fn new(programs: &Programs, ebpf: &mut Ebpf) -> Result<Self, Error> {
         // For tests of the fallback on a kernel that has the better way.
         if std::env::var_os("VRAMTRACE_PERF_UPROBES").is_none()
+            && sys::trivial(Purpose::UprobeMulti).is_ok_and(|program| supports_multi(&program))
             && let Ok(pairs) = load_multi(programs)
-            && supports_multi(&pairs[Probes::Api as usize].enter)
         {
             return Ok(Self { multi: Some(pairs), links: Vec::new() });
         }
@@ -106,7 +103,7 @@ impl Uprobes {
     /// Takes away what one link holds for a whole library. Perf's events, one a probe, take a tenth of a second each: they
     /// go with their programs.
     pub(super) fn detach(&mut self) {
-        close(std::mem::take(&mut self.links));
+        closing::close(std::mem::take(&mut self.links));
     }
 
     pub(super) fn place(
@@ -138,18 +135,6 @@ impl Uprobes {
     }
 }
 
-/// Closes what holds probes in place, many at a time: the kernel waits for running probes as it closes each, some 40 ms.
-pub(super) fn close(mut links: Vec<OwnedFd>) {
-    let each = links.len().div_ceil(CLOSERS).max(1);
-    thread::scope(|scope| {
-        while !links.is_empty() {
-            let some: Vec<OwnedFd> = links.drain(..each.min(links.len())).collect();
-            // Where no thread can be had, the links close here and now.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(some));
-        }
-    });
-}
-
 fn load_multi(programs: &Programs) -> Result<[Pair; 5], Error> {
     let load = |what: Probes| -> Result<Pair, Error> {
         let (enter, back) = what.programs();
@@ -176,7 +161,8 @@ impl Pair {
     }
 }
 
-/// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first.
+/// A kernel without the attach type refuses it whatever the path; one with it looks the (absent) file up first. Asked with
+/// a program that does nothing: kernels before 6.6 take any attach type at load, and the verifier's time is most of a start.
 fn supports_multi(program: &OwnedFd) -> bool {
     let probe =
         sys::attach_uprobes(program, Path::new("/no/such/file"), &[Point { offset: 0, cookie: 0 }], false, None);

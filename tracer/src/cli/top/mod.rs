@@ -99,7 +99,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let signals = Signals::catch()?;
     let mut setup = tracing::setup(&options, args.output.clone(), Invoker::from_sudo()?)?;
     (setup.matcher, setup.live) = (args.which.later(), true);
-    eprintln!("vramtrace: placing probes …");
+    say!("vramtrace: placing probes …");
     let mut session = setup.start()?;
     tracing::place_libraries(&mut session, &options)?;
     args.which.attach(&mut session)?;

@@ -44,17 +44,21 @@ impl Session {
         }
     }
 
-    /// Once a second: titles, closed files, losses, an NVML sample.
+    /// Once a second: titles, closed files, losses, the guard, an NVML sample.
     ///
     /// # Errors
     /// The trace cannot be written.
     pub fn tick(&mut self) -> Result<(), Error> {
         let t = monotonic_ns();
-        let found = self.processes.poll(t);
-        self.write(found)?;
+        // What is to be seen in /proc is ahead of events that wait: a process that is gone there may have much to tell yet.
+        if std::mem::take(&mut self.caught_up) {
+            let found = self.processes.poll(t);
+            self.write(found)?;
+        }
         for record in self.losses.update(t, &self.kernel.losses(), self.malformed) {
             self.writer.record(&record)?;
         }
+        self.guard.renew(self.kernel.held().map());
         if let Some(nvml) = &mut self.nvml
             && !self.processes.is_empty()
         {
@@ -97,7 +101,7 @@ impl Session {
             self.last_sample()?;
         }
         self.kernel.detach();
-        let until = Instant::now() + DRAIN;
+        let (until, ended) = (Instant::now() + DRAIN, monotonic_ns());
         let mut unread = 0;
         while self.drain()? {
             if hurry && Instant::now() > until {
@@ -112,13 +116,11 @@ impl Session {
             self.writer.record(&record)?;
         }
         if unread > 0 {
-            self.writer.record(&Record::Loss(Loss { t, why: "unread".to_owned(), count: unread }))?;
+            self.writer.record(&Record::Loss(Loss { t, why: "unread".to_owned(), count: unread, since: ended }))?;
         }
-        let summary =
-            Summary { events: self.count, lost: self.losses.events() + unread, running: self.processes.len() };
-        self.writer.record(&Record::Footer(Footer { t, outcome, events: self.count }))?;
-        self.writer.finish()?;
-        Ok(summary)
+        let (events, lost, running) = (self.count, self.losses.events() + unread, self.processes.len());
+        self.writer.record(&Record::Footer(Footer { t, outcome, events }))?;
+        Ok(Summary { events, lost, running, bytes: self.writer.finish()? })
     }
 
     /// Takes out what is left without looking at it; gives how much that was.
@@ -140,4 +142,6 @@ pub struct Summary {
     pub lost: u64,
     /// Traced processes that still run.
     pub running: usize,
+    /// Size of the trace file.
+    pub bytes: u64,
 }

@@ -6,9 +6,8 @@ use tracer_ebpf as wire;
 use super::{Error, Session};
 use crate::{
     attach::image,
-    collect::{ioctl, wire::Event},
-    probe,
-    trace::record::{Block, Call, Op, Process, Record, Rm, Step},
+    collect::{ioctl, records, wire::Event},
+    trace::record::{Op, Process, Record, Rm, Step},
 };
 
 /// Events handled before signals, timers and the child are looked at again: a fast producer must not starve them.
@@ -29,7 +28,10 @@ impl Session {
 
     fn drain_from(&mut self, events: &mut RingBuf<MapData>) -> Result<bool, Error> {
         for _ in 0..BATCH {
-            let Some(item) = events.next() else { return Ok(false) };
+            let Some(item) = events.next() else {
+                self.caught_up = true;
+                return Ok(false);
+            };
             match Event::read(&item) {
                 Some(event) => self.handle(event)?,
                 None => self.malformed += 1,
@@ -45,15 +47,20 @@ impl Session {
             Event::Python(frames) => self.pending.python(frames),
             Event::Code(code) => self.code(&code)?,
             Event::Call(call) => self.call(&call)?,
-            Event::Ioctl(ioctl) => self.ioctl(&ioctl)?,
+            Event::Ioctl(mut ioctl) => {
+                ioctl.file = self.identities.of(ioctl.file);
+                ioctl.other_file = self.identities.of(ioctl.other_file);
+                self.ioctl(&ioctl)?;
+            }
             Event::Fork(fork) => {
                 let pid = fork.other;
                 // First: it may write at once.
                 self.follow_child(fork.header.tgid, pid)?;
-                self.processes.fork(fork.header.tgid, pid);
-                self.stacks.fork(fork.header.tgid, pid);
-                let step = Step::Forked { parent: fork.header.tgid };
-                self.writer.record(&Record::Process(Process { t: fork.header.time_ns, pid, step }))?;
+                let (t, parent) = (fork.header.time_ns, fork.header.tgid);
+                let ended = self.processes.fork(parent, pid, t);
+                self.write(ended)?;
+                self.stacks.fork(parent, pid);
+                self.writer.record(&Record::Process(Process { t, pid, step: Step::Forked { parent } }))?;
             }
             Event::Exec(exec) => self.exec(&exec)?,
             Event::Exit(exit) => self.exit(&exit)?,
@@ -62,8 +69,9 @@ impl Session {
             Event::Output(output, bytes) => self.output(&output, bytes)?,
             Event::Release(release) => {
                 let wire::Header { time_ns: t, tgid: pid, tid, .. } = release.header;
-                self.transfers.remove(&release.file);
-                let op = Op::Close { file: release.file };
+                let file = self.identities.of(release.file);
+                self.transfers.remove(&file);
+                let op = Op::Close { file };
                 self.write(vec![Record::Rm(Rm { t, pid, tid, op, ..Rm::default() })])?;
             }
             Event::Block(block) => self.block(&block)?,
@@ -73,81 +81,33 @@ impl Session {
 
     fn call(&mut self, call: &wire::Call) -> Result<(), Error> {
         let stack = self.take_stack(&call.header)?;
-        let Some(row) = probe::by_id(call.frame.probe) else {
+        let Some(call) = records::call(call, stack) else {
             self.malformed += 1;
             return Ok(());
         };
-        let values = row.decode(call);
-        let inside = if call.depth > 0 { symbol(call.parent.probe) } else { String::new() };
-        Ok(self.writer.record(&Record::Call(Call {
-            t: call.header.time_ns,
-            start: call.frame.enter_ns,
-            pid: call.header.tgid,
-            tid: call.header.tid,
-            api: row.symbol.to_owned(),
-            result: row.result(call),
-            depth: call.depth,
-            inside,
-            outer: call.outer_ns,
-            library: call.frame.library,
-            address: values.address,
-            size: values.size,
-            handle: values.handle,
-            device: values.device,
-            free: values.free,
-            total: values.total,
-            more: values.more,
-            unreadable: values.unreadable,
-            stack,
-        }))?)
+        Ok(self.writer.record(&Record::Call(call))?)
     }
 
     fn block(&mut self, block: &wire::Block) -> Result<(), Error> {
         let stack = self.take_stack(&block.header)?;
-        let wire::Header { time_ns: t, tgid: pid, tid, .. } = block.header;
-        let wire::Block { address, bytes, allocated, reserved, device, .. } = *block;
-        Ok(self.writer.record(&Record::Block(Block {
-            t,
-            pid,
-            tid,
-            device,
-            address,
-            bytes,
-            allocated,
-            reserved,
-            stack,
-        }))?)
+        Ok(self.writer.record(&Record::Block(records::block(block, stack)))?)
     }
 
     fn ioctl(&mut self, ioctl: &wire::Ioctl) -> Result<(), Error> {
         let stack = self.take_stack(&ioctl.header)?;
-        let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
+        let wire::Header { time_ns: t, tgid: pid, .. } = ioctl.header;
         let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
         // A file found closed was so before this request.
         let closed = self.processes.uses(pid, ioctl.fd, ioctl.file, t);
         self.write(closed)?;
-        let frames = &ioctl.calls[..(ioctl.depth as usize).min(wire::DEPTH)];
-        let calls: Vec<String> = frames.iter().map(|f| symbol(f.probe)).collect();
-        let outer = frames.first().map_or(0, |f| f.enter_ns);
-        for op in decoded.ops {
-            if matches!(op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
+        for rm in records::rm(ioctl, decoded, stack) {
+            if matches!(rm.op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
                 self.changed = Some(t);
             }
-            if let Op::Export { file, .. } | Op::Import { file, .. } = op {
+            if let Op::Export { file, .. } | Op::Import { file, .. } = rm.op {
                 self.transfers.insert(file);
             }
-            self.writer.record(&Record::Rm(Rm {
-                t,
-                start: ioctl.enter_ns,
-                unfinished: ioctl.unfinished != 0,
-                pid,
-                tid,
-                status: decoded.status,
-                calls: calls.clone(),
-                outer,
-                stack,
-                op,
-            }))?;
+            self.writer.record(&Record::Rm(rm))?;
         }
         Ok(())
     }
@@ -191,16 +151,8 @@ impl Session {
         let begun = self.lines.of(pid);
         self.keep(begun)?;
         self.changed = Some(t);
-        // wait(2) status: signal in the low 7 bits, else the exit code above them.
-        let signal = (exit.value & 0x7f) as i32;
-        let (code, signal) =
-            if signal == 0 { (Some((exit.value >> 8) as i32 & 0xff), None) } else { (None, Some(signal)) };
-        self.writer.record(&Record::Process(Process { t, pid, step: Step::Exit { code, signal } }))?;
+        self.writer.record(&Record::Process(records::exit(exit)))?;
         let closed = self.processes.exit(pid, t);
         self.write(closed)
     }
-}
-
-fn symbol(id: u32) -> String {
-    probe::by_id(id).map_or_else(|| format!("probe {id}"), |p| p.symbol.to_owned())
 }

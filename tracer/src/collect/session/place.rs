@@ -38,6 +38,8 @@ impl Session {
     /// # Errors
     /// The trace or a map cannot be written.
     pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
+        let ended = self.processes.replaced(pid, monotonic_ns());
+        self.write(ended)?;
         if self.processes.contains(pid) {
             return Ok(());
         }
@@ -105,6 +107,9 @@ impl Session {
     }
 
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
+        // Before what it tells now: the process that had its number has ended, and the record of that was lost.
+        let ended = self.processes.replaced(pid, library.object.header.time_ns);
+        self.write(ended)?;
         if !self.processes.contains(pid) {
             match &self.matcher {
                 Some(matches) if matches(pid) => return self.attach(pid),

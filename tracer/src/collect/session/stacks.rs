@@ -31,6 +31,9 @@ impl Session {
         for record in self.interner.drain() {
             self.writer.record(&record)?;
         }
+        for text in self.stacks.notices() {
+            self.notice(text)?;
+        }
         Ok(stack)
     }
 

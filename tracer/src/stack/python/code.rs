@@ -113,7 +113,7 @@ impl Code {
 }
 
 /// The text of a string object, of which `bytes` were read; `more` reads it again, in full. `None` when it is none.
-fn decode(text: &Text, bytes: &[u8], more: impl Fn(&Text, usize) -> Option<Vec<u8>>) -> Option<String> {
+pub(super) fn decode(text: &Text, bytes: &[u8], more: impl Fn(&Text, usize) -> Option<Vec<u8>>) -> Option<String> {
     let width = (text.state >> 2 & 7) as usize;
     let compact = text.state & 0x20 != 0;
     if !matches!(width, 1 | 2 | 4) || !compact {

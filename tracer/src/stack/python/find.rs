@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     attach::elf::ElfFile,
-    stack::maps::{self, Mapping, descriptor_path},
+    stack::maps::{self, Mapping},
 };
 
 /// Files remembered.
@@ -122,8 +122,7 @@ impl Finder {
 }
 
 fn open(pid: u32, mapping: &Mapping) -> Option<ElfFile> {
-    let file = mapping.open(pid)?;
-    ElfFile::open(&descriptor_path(&file)).ok()
+    ElfFile::of(mapping.path.as_ref().as_ref(), mapping.open(pid)?).ok()
 }
 
 fn symbols(file: &ElfFile) -> Option<Symbols> {

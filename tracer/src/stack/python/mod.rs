@@ -2,6 +2,8 @@
 
 mod code;
 mod find;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod layout;
 mod lines;
 mod memory;
@@ -22,8 +24,14 @@ use self::{
     code::Code,
     find::{Finder, Found, Interpreter},
 };
-use super::{Interner, maps::descriptor_path, marker, merge::Run};
+use super::{Interner, marker, merge::Run};
+use crate::attach::files::descriptor_path;
 use crate::trace::record::{Frame, FrameKind};
+
+#[cfg(any(test, fuzzing))]
+pub(crate) use fuzz::CODE_TYPE;
+#[cfg(any(test, fuzzing))]
+pub(super) use fuzz::tables;
 
 /// Code objects kept of one process; a server has a few thousand on its stacks. More are forgotten all at once, and sent
 /// again.

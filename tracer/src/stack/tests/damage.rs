@@ -6,6 +6,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use proptest::prelude::*;
 
 use super::super::{Interner, maps, module::Module, rule::Registers, symbols::Symbols};
+use crate::attach::elf;
 
 /// A small ELF file with symbols, `.eh_frame` and `.eh_frame_hdr`: the vDSO.
 fn image() -> Vec<u8> {
@@ -16,7 +17,7 @@ fn image() -> Vec<u8> {
     bytes
 }
 
-fn module(bytes: &[u8]) -> Result<Module, object::Error> {
+fn module(bytes: &[u8]) -> Result<Module, elf::Error> {
     let file = File::from(memfd_create(c"damaged", MFdFlags::MFD_CLOEXEC).unwrap());
     file.write_all_at(bytes, 0).unwrap();
     Module::read(0, "damaged".into(), file)
@@ -47,7 +48,7 @@ fn the_whole_image_has_rules_and_symbols() {
     let module = module(&image()).unwrap();
     assert!(use_up(&module) > 20);
     let mut names = Interner::new();
-    let mut symbols = Symbols::new();
+    let mut symbols = Symbols::default();
     for address in (0..0x2000).step_by(16) {
         symbols.frames(&module, address, false, &mut names);
     }
@@ -77,7 +78,7 @@ proptest! {
         }
         if let Ok(module) = module(&bytes) {
             use_up(&module);
-            let mut symbols = Symbols::new();
+            let mut symbols = Symbols::default();
             for address in (0..0x2000).step_by(512) {
                 symbols.frames(&module, address, false, &mut Interner::new());
             }

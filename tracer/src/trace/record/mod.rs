@@ -32,7 +32,7 @@ pub use self::{
 /// Major version of the format: a reader refuses a higher one.
 pub const MAJOR: u32 = 1;
 /// Minor version: grows when record kinds or fields are added.
-pub const MINOR: u32 = 2;
+pub const MINOR: u32 = 3;
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +65,11 @@ pub enum Record {
     /// Last line of a complete file.
     Footer(Footer),
 }
+
+/// Names of all kinds, as they stand in a line.
+pub const KINDS: [&str; 13] = [
+    "header", "library", "process", "frame", "stack", "rm", "call", "block", "log", "nvml", "loss", "notice", "footer",
+];
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
 fn is_zero(n: &u32) -> bool {

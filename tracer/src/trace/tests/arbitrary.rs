@@ -172,7 +172,12 @@ pub(super) fn record() -> impl Strategy<Value = Record> {
         call().prop_map(Record::Call),
         block().prop_map(Record::Block),
         nvml().prop_map(Record::Nvml),
-        (any::<u64>(), ".*", any::<u64>()).prop_map(|(t, why, count)| Record::Loss(Loss { t, why, count })),
+        (any::<u64>(), ".*", any::<u64>(), any::<u64>()).prop_map(|(t, why, count, since)| Record::Loss(Loss {
+            t,
+            why,
+            count,
+            since
+        })),
         (any::<u64>(), ".*").prop_map(|(t, text)| Record::Notice(Notice { t, text })),
         (any::<u64>(), any::<(u32, u32)>(), ".*").prop_map(|(t, (pid, fd), text)| Record::Log(Log {
             t,
