@@ -138,11 +138,12 @@ fn assert_merged(said: &Said, seen: &[Frame]) -> Result<()> {
     // `main` may have jumped to the interpreter's, and is then in no stack.
     ensure!(at("main").is_none_or(|main| main < *first), "{}: {shown:#?}", said.case);
     if said.case == "callback from qsort" {
-        // Three times Python, C's sort, Python again: each of the sorts lies between two Python frames.
+        // Three times Python, C's sort, Python again: each of the sorts lies between two Python frames. libc's debug
+        // symbols, where they are installed, call it `__qsort_r`.
         let sorts = seen
             .iter()
             .enumerate()
-            .filter(|(_, frame)| !is_python(frame) && frame.function == "qsort_r")
+            .filter(|(_, frame)| !is_python(frame) && frame.function.trim_start_matches('_') == "qsort_r")
             .map(|(n, _)| n);
         let caller = |n: usize| seen[..n].iter().rfind(is_python).map(|frame| frame.function.clone());
         let callers: Vec<Option<String>> = sorts.map(caller).collect();

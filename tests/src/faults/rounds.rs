@@ -230,9 +230,13 @@ fn finished(stage: &Stage, extent: Extent) -> Result<Option<Outcome>> {
 
 /// The process of a tracer that is to be killed, once it is there.
 fn find(victim: Victim, tracer: u32) -> Option<u32> {
-    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let guard = |pid: &u32| name(*pid).trim() == "vramtrace-guard";
-    descendants(tracer).into_iter().skip(1).find(|pid| guard(pid) == (victim == Victim::Guard))
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    // Its helpers have names of their own; the target has the tracer's until it executes.
+    let is_victim = |name: &str| match victim {
+        Victim::Guard => name.trim() == "vramtrace-guard",
+        _ => !name.starts_with("vramtrace-"),
+    };
+    descendants(tracer).into_iter().skip(1).find(|pid| is_victim(&name(pid)))
 }
 
 /// The part of the points that lies before the target speaks.

@@ -22,7 +22,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
     sys::wait::{WaitPidFlag, WaitStatus, waitpid},
-    unistd::{ForkResult, Pid, fork, getpid, pipe2, setpgid},
+    unistd::{ForkResult, Pid, fork, getpid, getppid, pipe2, setpgid},
 };
 
 use super::{
@@ -125,9 +125,10 @@ struct Watch {
 impl Watch {
     fn run(&self) -> ! {
         name();
+        let guard = getpid();
         // SAFETY: as in `Guard::start`.
         match unsafe { fork() } {
-            Ok(ForkResult::Child) => stand(),
+            Ok(ForkResult::Child) => stand(guard),
             Ok(ForkResult::Parent { child }) => {
                 let _ = nix::unistd::write(&self.outbox, &child.as_raw().to_ne_bytes());
             }
@@ -191,9 +192,12 @@ impl Watch {
 }
 
 /// The member's side: it is there until the guard ends.
-fn stand() -> ! {
+fn stand(guard: Pid) -> ! {
     // SAFETY: plain integers. Set before looking whether the guard is there still: it may have been quick.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    if getppid() != guard {
+        end();
+    }
     close_range(0, u32::MAX);
     loop {
         // Every signal is blocked: this ends with SIGKILL alone.

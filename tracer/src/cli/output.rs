@@ -71,7 +71,16 @@ fn as_invoker<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
 }
 
 fn create(path: &Path, force: bool) -> anyhow::Result<File> {
-    as_invoker(|| create_here(path, force))?
+    as_invoker(|| create_here(path, force))?.map_err(|error| match Invoker::from_sudo() {
+        Ok(Some(invoker)) if is_refused(&error) => {
+            error.context(format!("the file would belong to {}, who called sudo", invoker.name))
+        }
+        _ => error,
+    })
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn create_here(path: &Path, force: bool) -> anyhow::Result<File> {

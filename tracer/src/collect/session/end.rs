@@ -10,6 +10,8 @@ use crate::{
 
 /// Quiet time after the last change of memory before NVML is asked: what it says is then comparable.
 const QUIET_NS: u64 = 30_000_000;
+/// Longest wait for such a rest before the last sample.
+const REST: Duration = Duration::from_millis(300);
 /// Longest wait for the last sample.
 const SAMPLE: Duration = Duration::from_secs(3);
 /// Longest look at the last events for somebody in a hurry. The rest are counted as lost.
@@ -23,6 +25,10 @@ impl Session {
             nvml.request();
             self.changed = None;
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.changed.is_some_and(|t| monotonic_ns().saturating_sub(t) <= QUIET_NS)
     }
 
     /// Writes an NVML sample that has come.
@@ -77,6 +83,13 @@ impl Session {
 
     /// A last sample. What memory does meanwhile is still seen: else the sample could not be held against the ledger.
     fn last_sample(&mut self) -> Result<(), Error> {
+        let until = Instant::now() + REST;
+        // Of a process that allocated a moment ago it would tell nothing, and may be the only one.
+        self.drain()?;
+        while self.nvml.is_some() && self.is_busy() && Instant::now() < until {
+            self.wait(&[], Duration::from_millis(1))?;
+            self.drain()?;
+        }
         let until = Instant::now() + SAMPLE;
         // One that is on its way began too early.
         for fresh in [false, true] {

@@ -1,115 +1,20 @@
 //! The command line, from outside.
 
+mod place;
+
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
 use tracer::report::export::FORMATS;
-use tracer::trace::Writer;
-use tracer::trace::record::{Alloc, Footer, Gpu, Header, Image, Op, Outcome, Process, Record, Rm, Step};
 
-const CLIENT: u32 = 0xc1d0_001d;
-const DEVICE: u32 = 0x5c00_0002;
-const MIB: u64 = 1 << 20;
+use self::place::{EXITED, MIB, Place, command};
 
 #[test]
 fn help_usage_and_errors() {
     trycmd::TestCases::new().case("tests/cmd/*.trycmd").env("COLUMNS", "100");
 }
-
-/// A directory with a trace of one process that held 118 MiB.
-struct Place {
-    directory: TempDir,
-}
-
-impl Place {
-    fn new(end: Option<Outcome>) -> Self {
-        let place = Self { directory: tempfile::tempdir().unwrap() };
-        let mut writer = Writer::create(&place.trace(), false).unwrap();
-        for record in records(end) {
-            writer.record(&record).unwrap();
-        }
-        writer.finish().unwrap();
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn trace(&self) -> PathBuf {
-        self.path("server.vrt")
-    }
-
-    fn vramtrace(&self, arguments: &[&str]) -> Output {
-        command(self.directory.path(), arguments).output().unwrap()
-    }
-
-    /// Standard output of a run that must succeed without a word on standard error.
-    fn stdout(&self, arguments: &[&str]) -> String {
-        let output = self.vramtrace(arguments);
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The line on standard error of a run that must succeed and print nothing else.
-    fn said(&self, arguments: &[&str]) -> String {
-        let output = self.vramtrace(arguments);
-        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    /// The one line on standard error of a run that must fail.
-    fn failure(&self, arguments: &[&str]) -> String {
-        let output = self.vramtrace(arguments);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
-        stderr
-    }
-}
-
-fn command(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("vramtrace"));
-    command.current_dir(directory).args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn records(end: Option<Outcome>) -> Vec<Record> {
-    let argv = vec!["python3".to_owned(), "train.py".to_owned()];
-    let gpu = Gpu { uuid: "GPU-1".to_owned(), name: "NVIDIA H200".to_owned(), total_bytes: 1 << 37, ..Gpu::default() };
-    let header = Header {
-        format: "vramtrace".to_owned(),
-        major: 1,
-        t: 1000,
-        unix_ns: 1_795_963_607_000_000_000,
-        command: argv.clone(),
-        gpus: vec![gpu],
-        ..Header::default()
-    };
-    let exec = Process { t: 1000, pid: 41, step: Step::Exec(Image { argv, ..Image::default() }) };
-    let alloc = |parent, object, class, more: Alloc| {
-        let op = Op::Alloc(Alloc { client: CLIENT, parent, object, class, file: 7, ..more });
-        Record::Rm(Rm { t: 2000, pid: 41, tid: 41, op, ..Rm::default() })
-    };
-    let mut records = vec![
-        Record::Header(header),
-        Record::Process(exec),
-        alloc(0, CLIENT, 0x41, Alloc::default()),
-        alloc(CLIENT, DEVICE, 0x80, Alloc { device_id: Some(0), ..Alloc::default() }),
-        alloc(DEVICE, 0x5c00_0003, 0x40, Alloc { size: Some(118 * MIB), ..Alloc::default() }),
-    ];
-    let exit = Process { t: 3_000_001_000, pid: 41, step: Step::Exit { code: Some(0), signal: None } };
-    if let Some(outcome) = end {
-        records.push(Record::Process(exit));
-        records.push(Record::Footer(Footer { t: 3_000_001_000, outcome, events: 3 }));
-    }
-    records
-}
-
-const EXITED: Option<Outcome> = Some(Outcome::Exited { code: 0 });
 
 #[test]
 fn a_report_says_what_was_held_before_exit() {
@@ -341,11 +246,22 @@ fn every_command_has_a_manual_page() {
 fn under_sudo_files_belong_to_the_invoking_user() {
     const NOBODY: u32 = 65534;
     let place = Place::new(EXITED);
-    let mut command = command(place.directory.path(), &["flamegraph", "server.vrt", "-o", "out.svg"]);
-    let status = command.envs([("SUDO_UID", "65534"), ("SUDO_GID", "65534")]).stdout(Stdio::null()).status().unwrap();
-    assert!(status.success());
+    let sudo = |name: &str| {
+        let mut command = command(place.directory.path(), &["flamegraph", "server.vrt", "-o", name]);
+        command.envs([("SUDO_UID", "65534"), ("SUDO_GID", "65534")]).output().unwrap()
+    };
     // Only root can give files away; for others SUDO_UID means nothing.
     let user = nix::unistd::geteuid();
+    if user.is_root() {
+        let refused = sudo("out.svg");
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            !refused.status.success() && error.contains("the file would belong to nobody, who called sudo"),
+            "{error}"
+        );
+        std::os::unix::fs::chown(place.directory.path(), Some(NOBODY), None).unwrap();
+    }
+    assert!(sudo("out.svg").status.success());
     let expected = if user.is_root() { NOBODY } else { user.as_raw() };
     assert_eq!(fs::metadata(place.path("out.svg")).unwrap().uid(), expected);
 }
