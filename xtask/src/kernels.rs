@@ -86,7 +86,7 @@ const HARDENED: [(&str, &str, &str); 3] = [
         "works",
         "umount /sys/kernel/tracing && echo 3 >/proc/sys/kernel/perf_event_paranoid \
          && echo 2 >/proc/sys/kernel/unprivileged_bpf_disabled && echo 2 >/proc/sys/kernel/kptr_restrict \
-         && echo 3 >/proc/sys/kernel/yama/ptrace_scope && echo 2 >/proc/sys/net/core/bpf_jit_harden \
+         && echo 2 >/proc/sys/kernel/yama/ptrace_scope && echo 2 >/proc/sys/net/core/bpf_jit_harden \
          && echo integrity >/sys/kernel/security/lockdown",
     ),
     ("no_btf", "refused", "mount -t tmpfs tmpfs /sys/kernel/btf"),
