@@ -1,6 +1,11 @@
 //! Which processes are traced, and their probes.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use tracer_ebpf as wire;
 
@@ -10,6 +15,9 @@ use crate::{
     collect::clock::monotonic_ns,
     trace::record::{Process, Record, Step},
 };
+
+/// Longest time from a library's mapping to the dynamic linker's word of it, which holds the process.
+const MAPPED_TO_TOLD: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Traces a child that waits before its exec.
@@ -27,10 +35,32 @@ impl Session {
     /// # Errors
     /// The trace cannot be written.
     pub fn place(&mut self, pid: u32) -> Result<(), Error> {
+        self.place_in(pid, Duration::ZERO)
+    }
+
+    /// The same for a process that has just executed a program. It may be at any point by now; what the dynamic linker has
+    /// mapped and not told of yet has run no code, and is told of in a moment.
+    pub(super) fn place_at_exec(&mut self, pid: u32) -> Result<(), Error> {
+        self.place_in(pid, MAPPED_TO_TOLD)
+    }
+
+    /// Libraries are late if `pid` is not held within `patience` of their probes.
+    fn place_in(&mut self, pid: u32, patience: Duration) -> Result<(), Error> {
         let mut placed = self.placer.process(&mut self.kernel, pid);
-        let late = pid != std::process::id() && !self.kernel.held().contains(pid);
+        let late = pid != std::process::id() && !placed.libraries.is_empty() && !self.is_held_within(pid, patience);
         placed.libraries.iter_mut().for_each(|library| library.late = late);
         self.record_placed(placed)
+    }
+
+    fn is_held_within(&mut self, pid: u32, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let is_held = self.kernel.held().contains(pid);
+            if is_held || Instant::now() >= until {
+                return is_held;
+            }
+            std::thread::sleep(patience / 20);
+        }
     }
 
     /// Traces a process that already runs, or is held.
