@@ -68,6 +68,12 @@ fn agree(trace: &Path) {
         let found = read(trace, format.name, &directory);
         for key in ["live", "allocated", "phases", "ranks"] {
             if let Some(found) = found.get(key) {
+                // A snapshot's events go up to the moment looked at: what a rank was left after that is not among them.
+                if (key, format.name) == ("allocated", "torch-snapshot") {
+                    let range = expected["live"].as_u64().unwrap()..=expected[key].as_u64().unwrap();
+                    assert!(range.contains(&found.as_u64().unwrap()), "{found} of {}", trace.display());
+                    continue;
+                }
                 let expected = without_zeros(&expected[key]);
                 assert_eq!(without_zeros(found), expected, "{key} of {} in {}", trace.display(), format.name);
             }
@@ -110,7 +116,10 @@ fn the_documents_queries_give_the_reports_bytes() {
     let live: i64 = recorded().iter().map(|trace| report(trace)["live"].as_i64().unwrap()).sum();
     let [held, unusual, callers, failures] = &answers[..] else { panic!("{} queries", answers.len()) };
     assert_eq!(sum(held, "live_bytes"), live);
-    assert_eq!(sum(unusual, "bytes"), live, "fewer than 20 rows, so all are there");
+    let rows = unusual.as_array().unwrap();
+    let by: Vec<u64> = rows.iter().map(|row| row["unusual"].as_f64().unwrap().abs() as u64).collect();
+    assert!(rows.len() == 20 && by.is_sorted_by(|a, b| a >= b) && by[0] > 0, "{unusual}");
+    assert!((1..=live).contains(&sum(unusual, "bytes")), "of all phases some");
     assert!(sum(callers, "bytes") <= live && sum(callers, "bytes") > live * 9 / 10, "ten callers hold most");
     let oom = serde_json::json!([{"api": "cudaMalloc", "requested": 4_u64 << 40}]);
     let failed = &failures.as_array().unwrap()[0];

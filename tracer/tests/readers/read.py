@@ -131,8 +131,8 @@ def perfetto(path):
         if event["ph"] == "X":
             assert event["dur"] >= 0 and isinstance(event["tid"], int)
             names.update(event["args"].get("stack", "").split("\n"))
-        elif event["ph"] == "i" and event["name"] == "exit":
-            ends[event["pid"]] = event["ts"]
+        elif event["ph"] == "i" and event["name"] in ("exit", "peer ends"):
+            ends[event["pid"]] = min(event["ts"], ends.get(event["pid"], float("inf")))
         elif event["ph"] == "C":
             counters[event["pid"], event["name"]].append((event["ts"], event["args"]["bytes"]))
     allocated, used, by_rank, phases = 0, 0, collections.Counter(), collections.Counter()

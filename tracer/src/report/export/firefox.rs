@@ -18,6 +18,7 @@ use super::super::frames::{self, Step};
 use super::{Error, Job, Sink, calls, changes, spans};
 use crate::ledger::{Allocation, Book};
 use crate::lifecycle::{Axes, Axis};
+use crate::report::ends::ends;
 use crate::trace::record::{self, Call, FrameKind};
 
 /// Writes the profile.
@@ -163,7 +164,7 @@ impl<'a> Builder<'a> {
 
     /// Allocations, frees and the memory tracks.
     fn memory(&mut self) {
-        let book = self.book;
+        let (book, ends) = (self.book, ends(self.book));
         for change in changes::changes(&book.allocations, |_| true) {
             let row = &book.allocations[change.row];
             let (t, thread) = (self.time(change.t), self.first_thread(row.process));
@@ -171,7 +172,7 @@ impl<'a> Builder<'a> {
             let counter = self.counter(row.process, row.gpu);
             let delta = if change.born { bytes as f64 } else { -(bytes as f64) };
             self.profile.add_counter_sample(counter, t, delta, 1);
-            if change.born || !super::went_with_process(book, row) {
+            if change.born || !super::went_with_process(&ends, row) {
                 let stack = self.stack(row);
                 // Addresses need only tell pieces apart; 0 is none.
                 let (address, weight) = (change.row as u64 + 1, if change.born { bytes } else { -bytes });

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::folded::{self, Value};
 use super::query::{self, At, Moments};
-use crate::ledger::{Allocation, Book};
+use crate::ledger::Allocation;
 use crate::lifecycle::{Axes, Axis};
 use crate::trace;
 
@@ -212,8 +212,8 @@ fn process_name(axes: &Axes<'_>, process: usize) -> String {
     if rank == label { rank.to_owned() } else { format!("{rank} · {label}") }
 }
 
-/// True when the memory went with its process: not freed, but taken back by the driver.
-fn went_with_process(book: &Book, row: &Allocation) -> bool {
-    let end = book.processes.get(row.process).and_then(|process| process.died);
-    end.is_some_and(|end| row.died.is_some_and(|(died, _)| died >= end))
+/// True when the memory went with its process: not freed, but taken back by the driver. `ends` is each process's last moment:
+/// what another left to it after that, as it died, it never held at the end.
+fn went_with_process(ends: &[u64], row: &Allocation) -> bool {
+    ends.get(row.process).is_some_and(|end| row.born <= *end && row.died.is_some_and(|(died, _)| died > *end))
 }

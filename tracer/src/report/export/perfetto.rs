@@ -14,6 +14,7 @@ use super::super::frames;
 use super::{Error, Job, Sink, calls, changes, spans};
 use crate::ledger::Book;
 use crate::lifecycle::{Axes, Axis};
+use crate::report::ends::ends;
 use crate::trace::record::Call;
 
 /// Above every thread id: Linux has 2^22 at most (`PID_MAX_LIMIT`, `include/linux/threads.h`).
@@ -57,8 +58,9 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
         "lost_events": book.losses.values().sum::<u64>(),
     });
     write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[")?;
-    let mut trace = Trace { to, axes, book, pids: pids(book), any: false, named: Vec::new(), stacks: HashMap::new() };
-    trace.named.resize(book.processes.len(), false);
+    let named = vec![false; book.processes.len()];
+    let stacks = HashMap::new();
+    let mut trace = Trace { to, axes, book, pids: pids(book), any: false, named, ends: ends(book), stacks };
     trace.phases()?;
     trace.counters()?;
     trace.failures()?;
@@ -87,6 +89,8 @@ struct Trace<'a, 'w, 's> {
     any: bool,
     /// Processes that were named.
     named: Vec<bool>,
+    /// Last moment of each process in reports.
+    ends: Vec<u64>,
     /// Stacks as a slice shows them.
     stacks: HashMap<u32, String>,
 }
@@ -114,6 +118,12 @@ impl Trace<'_, '_, '_> {
         self.event(&Event { name: "thread_name", pid, tid, args: json!({"name": "phases"}), ..EVENT })?;
         self.event(&Event { name: "thread_sort_index", pid, tid, args: json!({"sort_index": -1}), ..EVENT })?;
         let process = &self.book.processes[number];
+        // From here on it may hold what the other left to it: a report looks at it before.
+        let end = self.ends[number].saturating_add(1);
+        if process.died.is_some_and(|died| end < died) {
+            let (ts, args) = (Some(self.time(end)), json!({}));
+            self.event(&Event { ph: "i", name: "peer ends", pid, tid, ts, s: Some("p"), args, ..EVENT })?;
+        }
         if let Some(died) = process.died {
             let args = json!({"code": process.exit_code, "signal": process.exit_signal});
             let ts = Some(self.time(died));

@@ -10,6 +10,7 @@ use super::changes::{self, Change};
 use super::{Error, Job, Sink, calls};
 use crate::ledger::{Book, Failure, Sample};
 use crate::lifecycle::{Axes, Axis};
+use crate::report::ends::ends;
 use crate::trace::record::Call;
 use columns::Row;
 use names::Names;
@@ -29,6 +30,7 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
         samples: book.samples.iter().peekable(),
         failures: book.failures.iter().peekable(),
         blocks: changes::block_changes(&book.torch.blocks).into_iter().peekable(),
+        ends: ends(book),
         live: vec![0; book.processes.len() * book.gpus.len()],
     };
     let mut table = Table::new(book, to)?;
@@ -52,6 +54,8 @@ struct Events<'a> {
     samples: Peekable<slice::Iter<'a, Sample>>,
     failures: Peekable<slice::Iter<'a, Failure>>,
     blocks: Peekable<vec::IntoIter<(u64, bool, u32)>>,
+    /// Last moment of each process.
+    ends: Vec<u64>,
     /// Live bytes of each process on each GPU.
     live: Vec<u64>,
 }
@@ -96,7 +100,7 @@ impl Events<'_> {
         let memory = &book.allocations[change.row];
         let event = match change.born {
             true => "alloc",
-            false if super::went_with_process(book, memory) => "exit",
+            false if super::went_with_process(&self.ends, memory) => "exit",
             false => "free",
         };
         let mut row = self.row(event, change.t, memory.process);
