@@ -14,4 +14,5 @@ pub mod live;
 pub mod probe;
 pub mod report;
 pub mod stack;
+mod text;
 pub mod trace;

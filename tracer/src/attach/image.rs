@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::secret;
-use crate::trace::record::Image;
+use crate::{text, trace::record::Image};
 
 /// Bytes read of a command line or an environment at most. The kernel allows more (a quarter of the stack limit,
 /// usually 2 MiB), servers use a few KiB.
@@ -132,11 +132,7 @@ fn parent(stat: &str) -> Option<u32> {
 }
 
 fn shorten(text: &str) -> String {
-    if text.len() <= TEXT {
-        return text.to_owned();
-    }
-    let end = (0..=TEXT).rfind(|&at| text.is_char_boundary(at)).unwrap_or_default();
-    format!("{}…", &text[..end])
+    text::cut(text, TEXT)
 }
 
 #[cfg(test)]

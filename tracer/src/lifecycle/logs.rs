@@ -8,6 +8,7 @@ use regex::Regex;
 
 use super::rules::Rules;
 use crate::attach::secret;
+use crate::text::prefix;
 
 /// Longest line kept, bytes: `server_args=` takes some ten thousand.
 pub const MAX_LINE: usize = 64 << 10;
@@ -152,11 +153,8 @@ impl Rules {
 #[must_use]
 pub fn clean(line: &str) -> String {
     let whole = line.len() <= MAX_LINE;
-    let mut end = if whole { line.len() } else { MAX_LINE - CUT.len_utf8() };
-    while !line.is_char_boundary(end) {
-        end -= 1;
-    }
-    let visible: String = plain(&line[..end]).chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
+    let kept = if whole { line } else { prefix(line, MAX_LINE - CUT.len_utf8()) };
+    let visible: String = plain(kept).chars().filter(|c| !c.is_control() || matches!(c, '\r' | '\t')).collect();
     let text = secret::text(&visible);
     if whole { text } else { text + CUT.encode_utf8(&mut [0; 4]) }
 }

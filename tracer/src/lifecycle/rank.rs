@@ -11,6 +11,7 @@ use super::label::{gpu_name, labels};
 use super::logs::{self, Coordinate};
 use super::rules::{Role, Rules, Says};
 use crate::ledger::{Book, ProcessInfo};
+use crate::text;
 
 /// Longest title or command line looked at, bytes.
 const MAX_TITLE: usize = 4096;
@@ -275,11 +276,7 @@ fn join(coordinates: &[Coordinate]) -> String {
 }
 
 fn shorten(text: &str) -> &str {
-    let mut end = text.len().min(MAX_TITLE);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    text::prefix(text, MAX_TITLE)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::Snapshot;
+use crate::text::prefix;
 
 /// The format's media type.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -168,8 +169,7 @@ fn number(gpu: &super::Gpu) -> String {
 
 /// What fits in a label.
 fn shorten(value: &str) -> String {
-    let end = (0..=value.len().min(VALUE)).rev().find(|end| value.is_char_boundary(*end)).unwrap_or(0);
-    value[..end].to_owned()
+    prefix(value, VALUE).to_owned()
 }
 
 /// A label value as the format wants it.

@@ -2,6 +2,8 @@
 
 use std::iter;
 
+use crate::text::cut;
+
 /// Bytes of an answer at most.
 pub(super) const LARGEST: usize = 128 * 1024;
 /// Bytes of a function's name or a file's path at most; the longest names of C++ templates are cut.
@@ -22,7 +24,7 @@ pub(super) fn encode<'a>(found: impl IntoIterator<Item = &'a Named>) -> Vec<u8> 
     let mut bytes = vec![0];
     for Named { name, file, line } in found.into_iter().take(FUNCTIONS) {
         let line = line.map(|line| line.to_string()).unwrap_or_default();
-        for text in [cut(name).as_str(), cut(file.as_deref().unwrap_or_default()).as_str(), &line] {
+        for text in [cut(name, TEXT).as_str(), cut(file.as_deref().unwrap_or_default(), TEXT).as_str(), &line] {
             bytes.extend(text.bytes().filter(|&byte| byte != 0).chain(iter::once(0)));
         }
     }
@@ -32,7 +34,7 @@ pub(super) fn encode<'a>(found: impl IntoIterator<Item = &'a Named>) -> Vec<u8> 
 /// Takes whatever comes.
 pub(super) fn decode(bytes: &[u8]) -> Vec<Named> {
     let texts: Vec<String> =
-        bytes.split(|&byte| byte == 0).skip(1).map(|text| cut(&String::from_utf8_lossy(text))).collect();
+        bytes.split(|&byte| byte == 0).skip(1).map(|text| cut(&String::from_utf8_lossy(text), TEXT)).collect();
     let functions = texts.chunks_exact(3).take(FUNCTIONS);
     functions
         .map(|parts| Named {
@@ -41,14 +43,6 @@ pub(super) fn decode(bytes: &[u8]) -> Vec<Named> {
             line: parts[2].parse().ok(),
         })
         .collect()
-}
-
-fn cut(text: &str) -> String {
-    if text.len() <= TEXT {
-        return text.to_owned();
-    }
-    let end = (0..=TEXT).rfind(|&at| text.is_char_boundary(at)).unwrap_or_default();
-    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]
