@@ -2,6 +2,7 @@
 //! without root.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -14,34 +15,57 @@ use crate::{
     sources::{Sources, Wanted},
 };
 
-/// Downloads packages (not what they depend on) from the archive that this machine uses and unpacks them into `to`. `suite`
-/// is the machine's own when `None`; `scratch` is an empty folder.
+/// apt with lists, cache and sources in a folder of its own.
+pub(crate) struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    /// Of what `sources` name; reads their lists of packages.
+    pub(crate) fn new(dir: &Path, sources: &Sources) -> Result<Self> {
+        for made in ["sources", "lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(made))?;
+        }
+        fs::write(dir.join("sources/wanted.list"), &sources.list)?;
+        fs::write(dir.join("sources/wanted.sources"), &sources.stanzas)?;
+        let apt = Self { dir: dir.to_path_buf() };
+        run(apt.command("apt-get").arg("update")).context("cannot read the lists of packages")?;
+        Ok(apt)
+    }
+
+    /// A program of apt's.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut apt = Command::new(program);
+        let option = |key: &str, path: &str| format!("-oDir::{key}={}", self.dir.join(path).display());
+        apt.args([option("Etc::SourceParts", "sources"), option("State::Lists", "lists"), option("Cache", "cache")]);
+        // As root, apt would fetch as its own user, who cannot write here.
+        apt.args(["-oDir::Etc::SourceList=/dev/null", "-oAPT::Sandbox::User=root", "-oAcquire::Languages=none"]);
+        apt.args(["--quiet", "--quiet"]);
+        apt
+    }
+
+    /// Downloads packages (not what they depend on) and unpacks them into `to`.
+    pub(crate) fn unpack<T: AsRef<OsStr>>(&self, packages: impl IntoIterator<Item = T>, to: &Path) -> Result<()> {
+        let debs = self.dir.join("packages");
+        // What an interrupted call left.
+        _ = fs::remove_dir_all(&debs);
+        fs::create_dir_all(&debs)?;
+        run(self.command("apt-get").arg("download").args(packages).current_dir(&debs))?;
+        for package in fs::read_dir(&debs)? {
+            run(Command::new("dpkg-deb").arg("--extract").arg(package?.path()).arg(to))?;
+        }
+        fs::remove_dir_all(&debs).context("cannot clean up")
+    }
+}
+
+/// Unpacks packages from the archive that this machine uses into `to`. `suite` is the machine's own when `None`; `scratch` is
+/// an empty folder.
 pub(crate) fn unpack(scratch: &Path, suite: Option<&str>, component: &str, packages: &[&str], to: &Path) -> Result<()> {
     let codename = output(Command::new("sh").args(["-c", ". /etc/os-release && echo \"$VERSION_CODENAME\""]))?;
     let suite = suite.unwrap_or(&codename);
     let sources = machine_sources(&codename, Wanted { suite, component })?;
     ensure!(!sources.is_empty(), "no package source of this machine names main of `{codename}`");
-    for made in ["sources", "lists/partial", "cache/archives/partial", "packages"] {
-        fs::create_dir_all(scratch.join(made))?;
-    }
-    fs::write(scratch.join("sources/wanted.list"), sources.list)?;
-    fs::write(scratch.join("sources/wanted.sources"), sources.stanzas)?;
-    run(apt(scratch).arg("update"))?;
-    run(apt(scratch).arg("download").args(packages.iter().map(|package| format!("{package}/{suite}"))))?;
-    for package in fs::read_dir(scratch.join("packages"))? {
-        run(Command::new("dpkg-deb").arg("--extract").arg(package?.path()).arg(to))?;
-    }
-    Ok(())
-}
-
-fn apt(scratch: &Path) -> Command {
-    let mut apt = Command::new("apt-get");
-    let option = |key: &str, path: &str| format!("-oDir::{key}={}", scratch.join(path).display());
-    apt.args([option("Etc::SourceParts", "sources"), option("State::Lists", "lists"), option("Cache", "cache")]);
-    // As root, apt would fetch as its own user, who cannot write here.
-    apt.args(["-oDir::Etc::SourceList=/dev/null", "-oAPT::Sandbox::User=root", "--quiet", "--quiet"]);
-    apt.current_dir(scratch.join("packages"));
-    apt
+    Apt::new(scratch, &sources)?.unpack(packages.iter().map(|package| format!("{package}/{suite}")), to)
 }
 
 fn machine_sources(codename: &str, wanted: Wanted<'_>) -> Result<Sources> {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::directory;
-use crate::command::{output, run};
+use crate::{apt::Apt, command::output, sources::Sources};
 
 /// A kernel and the Debian suite that has it. Suites of updates: their lists are small.
 struct Kernel {
@@ -42,23 +42,17 @@ pub(super) fn kernel(name: &str) -> Result<PathBuf> {
     if tree.exists() {
         return Ok(tree);
     }
-    let apt = Apt::new(kernel.suite)?;
+    let apt = apt(kernel.suite)?;
     let packages = output(apt.command("apt-cache").args(["pkgnames", "linux-"]))?;
     let release = newest(&packages, name).with_context(|| format!("{} has no kernel {name}", kernel.suite))?;
     println!("fetching Linux {release} from {}", kernel.suite);
     let wanted: Vec<String> = PARTS.iter().map(|part| format!("{part}{release}")).collect();
     let there: Vec<&String> = wanted.iter().filter(|name| packages.lines().any(|line| line == **name)).collect();
-    let (debs, new) = (directory().join("debs"), directory().join(format!("{name}.new")));
-    for dir in [&debs, &new] {
-        // What an interrupted call left.
-        _ = fs::remove_dir_all(dir);
-        fs::create_dir_all(dir)?;
-    }
-    run(apt.command("apt-get").args(["--quiet", "--quiet", "download"]).args(there).current_dir(&debs))?;
-    for entry in fs::read_dir(&debs)? {
-        run(Command::new("dpkg-deb").arg("--extract").arg(entry?.path()).arg(&new))?;
-    }
-    fs::remove_dir_all(&debs)?;
+    let new = directory().join(format!("{name}.new"));
+    // What an interrupted call left.
+    _ = fs::remove_dir_all(&new);
+    fs::create_dir_all(&new)?;
+    apt.unpack(there, &new)?;
     // The finished tree appears at once.
     fs::rename(&new, &tree).with_context(|| format!("cannot make {}", tree.display()))?;
     Ok(tree)
@@ -75,39 +69,11 @@ fn numbers(release: &str) -> Vec<u64> {
     release.trim_end_matches(FLAVOUR).split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
 }
 
-/// apt with a list of its own, beside the machine's.
-struct Apt {
-    dir: PathBuf,
-}
-
-impl Apt {
-    fn new(suite: &str) -> Result<Self> {
-        let dir = directory().join("apt").join(suite);
-        fs::create_dir_all(dir.join("lists/partial"))?;
-        fs::create_dir_all(dir.join("cache/archives/partial"))?;
-        let apt = Self { dir };
-        let archive = archive(suite)?;
-        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        fs::write(apt.dir.join("sources.list"), format!("deb [signed-by={keys}] {archive} {suite} main\n"))?;
-        run(apt.command("apt-get").args(["--quiet", "--quiet", "update"]))
-            .context("cannot read the suite's packages")?;
-        Ok(apt)
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        for (option, path) in [
-            ("Dir::Etc::SourceList", self.dir.join("sources.list")),
-            ("Dir::Etc::SourceParts", "/dev/null".into()),
-            ("Dir::State::Lists", self.dir.join("lists")),
-            ("Dir::Cache", self.dir.join("cache")),
-        ] {
-            command.arg("-o").arg(format!("{option}={}", path.display()));
-        }
-        // Its own user may not write here, and no package of this machine is concerned.
-        command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"]);
-        command
-    }
+/// apt for a suite.
+fn apt(suite: &str) -> Result<Apt> {
+    let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let list = format!("deb [signed-by={keys}] {} {suite} main\n", archive(suite)?);
+    Apt::new(&directory().join("apt").join(suite), &Sources { list, stanzas: String::new() })
 }
 
 /// The archive that holds a suite: where this machine's own apt gets the like from.
