@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 
 pub use between::attached_between;
 pub use books::{book, exact, held_at_end, history};
-pub use footprint::{Footprint, code_is_untouched, goes_on, state};
+pub use footprint::{Footprint, code_is_untouched, comm, goes_on, guard, state};
 
 use crate::sim::{Sim, workspace_binary};
 

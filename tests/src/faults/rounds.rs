@@ -18,7 +18,7 @@ use tracer::trace::record::Outcome;
 use super::aftermath::{self, Extent};
 use super::steps::Stepped;
 use super::{Victim, When};
-use crate::live::{Footprint, Talk, run_command, vramtrace, wait_until};
+use crate::live::{Footprint, Talk, comm, guard, run_command, vramtrace, wait_until};
 use crate::sim::{Config, Sim};
 
 /// A simulation and the work to do on it.
@@ -230,13 +230,12 @@ fn finished(stage: &Stage, extent: Extent) -> Result<Option<Outcome>> {
 
 /// The process of a tracer that is to be killed, once it is there.
 fn find(victim: Victim, tracer: u32) -> Option<u32> {
-    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    if victim == Victim::Guard {
+        return guard(tracer);
+    }
     // Its helpers have names of their own; the target has the tracer's until it executes.
-    let is_victim = |name: &str| match victim {
-        Victim::Guard => name.trim() == "vramtrace-guard",
-        _ => !name.starts_with("vramtrace-"),
-    };
-    descendants(tracer).into_iter().skip(1).find(|pid| is_victim(&name(pid)))
+    let is_target = |pid: &u32| !comm(*pid).starts_with("vramtrace-");
+    descendants(tracer).into_iter().skip(1).find(is_target)
 }
 
 /// The part of the points that lies before the target speaks.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use tracer::attach::find::descendants;
 
 use super::{patience, wait_until};
 
@@ -62,6 +63,20 @@ impl Footprint {
         });
         waited.with_context(|| format!("{left:?}"))
     }
+}
+
+/// Name of a process's first thread; empty when it is gone.
+#[must_use]
+pub fn comm(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// The guard of a tracer, if it lives.
+#[must_use]
+pub fn guard(tracer: u32) -> Option<u32> {
+    let is_guard = |pid: &u32| comm(*pid) == "vramtrace-guard" && state(*pid) != Some('Z');
+    // Its member of the process group has the same name, and is its child.
+    descendants(tracer).into_iter().skip(1).find(is_guard)
 }
 
 /// State of a process as `/proc/PID/stat` has it: `R`, `S`, `T` (stopped), `Z`; none when it is gone.

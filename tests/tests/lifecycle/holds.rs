@@ -3,11 +3,10 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::{Footprint, Talk, attach, book, run_command, state, wait_until};
+use live_tests::live::{Footprint, Talk, attach, book, guard, run_command, state, wait_until};
 use live_tests::sim::Sim;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tracer::attach::find::descendants;
 
 use super::{let_it_flush, start};
 
@@ -29,24 +28,20 @@ fn kill_9_while_the_target_is_held() -> Result<()> {
     let (sim, file) = start()?;
     let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
     let footprint = Footprint::of(run.pid())?;
-    // A tracer that cannot place the probes.
-    run.signal(Signal::SIGSTOP)?;
-    wait_for_state(run.pid(), 'T')?;
-    run.say(&format!("driver {}", odd_library(&sim)?))?;
-    wait_for_state(run.server_pid(), 'T')?;
-    run.signal(Signal::SIGKILL)?;
-    ensure!(run.answer("driver")? == 0);
+    killed_while_it_holds(&mut run, &sim)?;
     footprint.gone()
 }
 
-/// The guard of a tracer.
-fn guard(tracer: u32) -> Option<u32> {
-    let is_guard = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "vramtrace-guard\n")
-            && state(*pid) != Some('Z')
-    };
-    // Its member of the process group has the same name, and is its child.
-    descendants(tracer).into_iter().skip(1).find(is_guard)
+/// Kills a tracer while its target is held; the target goes on.
+fn killed_while_it_holds(run: &mut Talk, sim: &Sim) -> Result<()> {
+    // A tracer that cannot place the probes.
+    run.signal(Signal::SIGSTOP)?;
+    wait_for_state(run.pid(), 'T')?;
+    run.say(&format!("driver {}", odd_library(sim)?))?;
+    wait_for_state(run.server_pid(), 'T')?;
+    run.signal(Signal::SIGKILL)?;
+    ensure!(run.answer("driver")? == 0);
+    Ok(())
 }
 
 /// Two kills: of the guard, and, when there is another, of the tracer that holds somebody.
@@ -57,13 +52,7 @@ fn a_guard_that_is_killed_is_replaced() -> Result<()> {
     let first = guard(run.pid()).context("no guard")?;
     kill(Pid::from_raw(first.cast_signed()), Signal::SIGKILL)?;
     wait_until("another guard", || Ok(guard(run.pid()).is_some_and(|pid| pid != first) && state(first).is_none()))?;
-    run.signal(Signal::SIGSTOP)?;
-    wait_for_state(run.pid(), 'T')?;
-    run.say(&format!("driver {}", odd_library(&sim)?))?;
-    wait_for_state(run.server_pid(), 'T')?;
-    run.signal(Signal::SIGKILL)?;
-    ensure!(run.answer("driver")? == 0);
-    Ok(())
+    killed_while_it_holds(&mut run, &sim)
 }
 
 #[test]
