@@ -104,6 +104,12 @@ impl Invoker {
         kept.into_iter().chain(own.into_iter().map(|(name, value)| (name.into(), value))).collect()
     }
 
+    /// Why a file cannot be made with these rights where ours would do.
+    #[must_use]
+    pub fn whose_file(&self) -> String {
+        format!("the file would belong to {}, who called sudo", self.name)
+    }
+
     /// Does something with files as this user: what they may not open, create or remove, is refused, and what is created
     /// is theirs. So a path that somebody else steers by a link gains nothing from our being root, and a file system that
     /// does not know root (NFS) lets it happen.

@@ -72,9 +72,7 @@ fn as_invoker<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
 
 fn create(path: &Path, force: bool) -> anyhow::Result<File> {
     as_invoker(|| create_here(path, force))?.map_err(|error| match Invoker::from_sudo() {
-        Ok(Some(invoker)) if is_refused(&error) => {
-            error.context(format!("the file would belong to {}, who called sudo", invoker.name))
-        }
+        Ok(Some(invoker)) if is_refused(&error) => error.context(invoker.whose_file()),
         _ => error,
     })
 }

@@ -138,7 +138,7 @@ impl Setup {
         let name = || path.display().to_string();
         match owner.with_files_of(create).map_err(|source| trace::Error::Io { path: name(), source })? {
             Err(trace::Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-                let told = format!("{source}; the file would belong to {}, who called sudo", owner.name);
+                let told = format!("{source}; {}", owner.whose_file());
                 Err(trace::Error::Io { path: name(), source: io::Error::new(source.kind(), told) })
             }
             file => Ok(Some(file?)),

@@ -20,13 +20,14 @@ const DRAIN: Duration = Duration::from_secs(1);
 impl Session {
     /// Asks NVML when memory has changed and then rested.
     pub fn sample_when_quiet(&mut self) {
-        let Some(nvml) = &mut self.nvml else { return };
-        if self.changed.is_some_and(|t| monotonic_ns().saturating_sub(t) > QUIET_NS) {
+        let has_rested = self.changed.is_some() && !self.is_busy();
+        if let Some(nvml) = self.nvml.as_mut().filter(|_| has_rested) {
             nvml.request();
             self.changed = None;
         }
     }
 
+    /// True when memory has changed just now.
     fn is_busy(&self) -> bool {
         self.changed.is_some_and(|t| monotonic_ns().saturating_sub(t) <= QUIET_NS)
     }
