@@ -3,6 +3,7 @@
 
 mod between;
 mod books;
+mod company;
 mod footprint;
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -20,6 +21,7 @@ use nix::unistd::Pid;
 
 pub use between::attached_between;
 pub use books::{book, exact, held_at_end, history};
+pub use company::{alone, in_company};
 pub use footprint::{Footprint, code_is_untouched, comm, goes_on, guard, state};
 
 use crate::sim::{Sim, workspace_binary};

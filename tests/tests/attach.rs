@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::{Talk, attach, book, exact, goes_on, held_at_end, vramtrace, wait_until};
+use live_tests::live::{
+    Talk, alone, attach, book, exact, goes_on, held_at_end, in_company, run_command, vramtrace, wait_until,
+};
 use live_tests::sim::{Config, Sim};
 use nix::sys::signal::Signal;
 use tracer::ledger::{Book, Death, Kind};
@@ -16,17 +17,6 @@ use tracer::trace::record::Outcome;
 const MIB: u64 = 1 << 20;
 /// A context of the simulated GPU.
 const CONTEXT: u64 = 518 * MIB;
-
-/// A tracer of whatever uses CUDA would hold the servers of the other tests.
-static ALONE: RwLock<()> = RwLock::new(());
-
-fn in_company() -> RwLockReadGuard<'static, ()> {
-    ALONE.read().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn alone() -> RwLockWriteGuard<'static, ()> {
-    ALONE.write().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 fn start() -> Result<(Sim, PathBuf)> {
     let sim = Sim::start(Config::default())?;
@@ -102,7 +92,7 @@ fn memory_from_before_can_be_freed() -> Result<()> {
 
 #[test]
 fn a_server_that_starts_later_is_seen_from_its_first_call() -> Result<()> {
-    let _company = in_company();
+    let _alone = alone();
     let (sim, file) = start()?;
     let word = sim.scratch().display().to_string();
     let tracer = attach(&sim, &file, &["--match", &format!("server ready {word}$")])?;
@@ -129,7 +119,7 @@ fn a_server_that_starts_later_is_seen_from_its_first_call() -> Result<()> {
 /// A server's main process has the command line; its ranks name themselves, and run already.
 #[test]
 fn what_descends_from_a_match_is_traced() -> Result<()> {
-    let _company = in_company();
+    let _alone = alone();
     let (sim, file) = start()?;
     let word = sim.scratch().display().to_string();
     let mut command = sim.command("/bin/sh")?;
@@ -172,6 +162,39 @@ fn by_default_all_that_use_cuda_are_traced() -> Result<()> {
     let truth = sim.truth()?;
     exact(&book, &truth, pids[1]).context("it ran, and loaded libcuda later")?;
     exact(&book, &truth, pids[2]).context("it started later")
+}
+
+/// Both stop a server for a library that is new to them, and either lets it go on. It is stopped for the next one, perhaps,
+/// before the slower tracer has dealt with the first stop.
+#[test]
+fn two_tracers_that_hold_one_server() -> Result<()> {
+    let _alone = alone();
+    let (sim, file) = start()?;
+    let other = attach(&sim, &sim.scratch().join("other.vrt"), &["--match", "a server that never starts"])?;
+    let mut run = Talk::server(run_command(&sim, &file, &[])?)?;
+    let mut paths = Vec::new();
+    for number in 0..20 {
+        let place = sim.scratch().join(number.to_string());
+        std::fs::create_dir(&place)?;
+        let path = place.join("libcuda.so.1");
+        std::fs::copy(sim.libraries().join("libcuda.so.1"), &path)?;
+        // Not asked one by one: the server goes on as soon as it can.
+        run.say(&format!("driver {}", path.display()))?;
+        paths.push(path.display().to_string());
+    }
+    for path in &paths {
+        ensure!(run.answer("driver")? == 0, "{path}");
+    }
+    // Until the tracer has come to the last one too.
+    sleep(Duration::from_millis(500));
+    let (status, _, errors) = run.finish()?;
+    ensure!(status.success(), "{errors}");
+    drop(other);
+    let book = book(&file)?;
+    for path in paths {
+        ensure!(book.libraries.iter().any(|library| library.path == path), "{path}: {:?}", book.libraries);
+    }
+    Ok(())
 }
 
 /// Of containers that start later, libc and dynamic linker are their own.

@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use live_tests::live::{Talk, attach, book, exact, held_at_end, vramtrace, wait_until};
+use live_tests::live::{Talk, alone, attach, book, exact, held_at_end, in_company, vramtrace, wait_until};
 use live_tests::sim::{Config, Sim};
 use nix::sys::signal::Signal;
 use tracer::ledger::Kind;
@@ -52,6 +52,7 @@ fn outer_pid(sim: &Sim) -> Result<u32> {
 
 #[test]
 fn containers_that_are_started_traced() -> Result<()> {
+    let _company = in_company();
     for kind in KINDS {
         let (sim, environment, file) = start()?;
         let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
@@ -83,6 +84,7 @@ fn containers_that_are_started_traced() -> Result<()> {
 
 #[test]
 fn containers_that_run_already() -> Result<()> {
+    let _alone = alone();
     for (number, kind) in KINDS.into_iter().enumerate() {
         let (sim, environment, file) = start()?;
         let word = format!("container-{number}-{}", std::process::id());
@@ -114,6 +116,7 @@ fn containers_that_run_already() -> Result<()> {
 /// Files of an overlay have one device number in a process's map and another in `stat`.
 #[test]
 fn a_container_on_an_overlay() -> Result<()> {
+    let _company = in_company();
     let (sim, environment, file) = start()?;
     let scratch = sim.scratch().display().to_string();
     let script = format!(
@@ -139,6 +142,7 @@ fn a_container_on_an_overlay() -> Result<()> {
 /// neither waits nor looks at it; what is mapped is what is probed.
 #[test]
 fn a_library_exchanged_behind_the_tracers_back() -> Result<()> {
+    let _company = in_company();
     let ways = ["ln -s /etc/shadow", "mkfifo", "mknod_zero", "mkdir"];
     for way in ways {
         let (sim, environment, file) = start()?;

@@ -50,12 +50,18 @@ impl Placer {
 
     /// Places probes in all that process `pid` maps now and that has none yet.
     pub fn process(&mut self, kernel: &mut Kernel, pid: u32) -> Placed {
+        let mut placed = self.runtime(kernel, pid);
+        for library in find::mapped_by(pid).libraries {
+            self.library(kernel, &library, &mut placed);
+        }
+        placed
+    }
+
+    /// Places probes in the libc and the dynamic linker that a process maps, if they have none yet.
+    pub fn runtime(&mut self, kernel: &mut Kernel, pid: u32) -> Placed {
         let mut placed = Placed::default();
         for file in find::runtime_of(pid) {
             self.part(kernel, &file, &mut placed);
-        }
-        for library in find::mapped_by(pid).libraries {
-            self.library(kernel, &library, &mut placed);
         }
         placed
     }

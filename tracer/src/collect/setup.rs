@@ -125,7 +125,7 @@ impl Setup {
             ))?;
         }
         // Most targets share our own libc and dynamic linker: probed now, they need not be held for it.
-        session.place(std::process::id())?;
+        session.place_in_ourselves()?;
         session.flush()?;
         Ok(session)
     }

@@ -3,12 +3,15 @@
 use std::{
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 use nix::{sys::signal::Signal, unistd::Pid};
+use tracer_ebpf as wire;
 
-use super::sys::value;
+use super::sys::{take, value};
 use crate::{
     attach::{
         guard::LONGEST_HOLD_NS,
@@ -16,6 +19,29 @@ use crate::{
     },
     collect::clock::monotonic_ns,
 };
+
+/// Longest time in which all threads of a process come to stop.
+const LONGEST_STOP: Duration = Duration::from_millis(200);
+/// SIGSTOP in the masks of `/proc/PID/status` (proc(5)).
+const SIGSTOP_BIT: u64 = 1 << (Signal::SIGSTOP as u64 - 1);
+
+/// One stop of one process, as a record told it. A process that somebody else continued may be stopped again, for another
+/// library, before the first stop is dealt with.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop {
+    tgid: u32,
+    /// When the record was made, just after the stop.
+    told: u64,
+}
+
+impl Stop {
+    /// The stop that came with a record, if one did.
+    #[must_use]
+    pub fn of(header: &wire::Header) -> Option<Self> {
+        let is_held = header.flags & wire::FLAG_HELD != 0;
+        is_held.then_some(Self { tgid: header.tgid, told: header.time_ns })
+    }
+}
 
 /// Processes that are stopped until their probes are placed, by thread group id.
 pub struct Held {
@@ -30,21 +56,38 @@ impl Held {
         Ok(Self { map: Map::HashMap(data).try_into()?, fd })
     }
 
-    /// True while a process is held, and the guard has not thought that we take too long.
+    /// True while a process is held: neither the guard, which may have thought that we take too long, nor anybody else
+    /// has continued it.
     #[must_use]
-    pub fn contains(&self, tgid: u32) -> bool {
-        self.map.get(&tgid, 0).is_ok_and(|since| monotonic_ns().saturating_sub(since) < LONGEST_HOLD_NS)
+    pub fn lasts(&self, stop: Stop) -> bool {
+        let until = Instant::now() + LONGEST_STOP;
+        while self.since(stop).is_some_and(|since| monotonic_ns().saturating_sub(since) < LONGEST_HOLD_NS) {
+            if is_stopped(stop.tgid) {
+                return true;
+            }
+            if Instant::now() > until {
+                break;
+            }
+            sleep(LONGEST_STOP / 100);
+        }
+        false
     }
 
     /// Lets a process go on. A stop that was not delivered yet is cancelled by it (signal(7)).
-    pub fn release(&mut self, tgid: u32) {
-        let Ok(since) = self.map.get(&tgid, 0) else { return };
+    pub fn release(&mut self, stop: Stop) {
+        let Some(since) = self.since(stop) else { return };
         // Gone already: nothing to continue. In this order, so that a process is never stopped and forgotten.
-        resume(self.fd.as_raw_fd(), tgid);
+        resume(self.fd.as_raw_fd(), stop.tgid);
         // It may be held for the next library by now.
-        if self.map.get(&tgid, 0).is_ok_and(|now| now == since) {
-            let _ = self.map.remove(&tgid);
+        let mut removed = 0;
+        if take(self.fd.as_raw_fd(), &stop.tgid, &mut removed).is_ok() && removed != since {
+            let _ = self.map.insert(stop.tgid, removed, 0);
         }
+    }
+
+    /// When a stop was made, if it is the last one of its process and nobody has let that go on.
+    fn since(&self, stop: Stop) -> Option<u64> {
+        self.map.get(&stop.tgid, 0).ok().filter(|since| *since <= stop.told)
     }
 
     /// Lets all of them go on. They stay in the map: one of them may be about to be stopped.
@@ -59,6 +102,12 @@ impl Held {
     pub fn map(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// True for a process that is stopped, or will be before it goes on.
+fn is_stopped(tgid: u32) -> bool {
+    let status = procfs::process::Process::new(tgid.cast_signed()).and_then(|process| process.status());
+    status.is_ok_and(|status| status.state.starts_with(['T', 't']) || status.shdpnd & SIGSTOP_BIT != 0)
 }
 
 /// Continues a process that is held, by the map's word; never one that has taken its id since. Allocates nothing.

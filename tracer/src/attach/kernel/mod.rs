@@ -31,7 +31,7 @@ pub use self::{
     btf::Btf,
     error::Error,
     follow::Writes,
-    held::Held,
+    held::{Held, Stop},
     hook::DriverHook,
     sys::Point,
     uprobes::{Method, Probes},
@@ -189,6 +189,12 @@ impl Kernel {
     /// The map is full.
     pub fn know_executable(&mut self, exe: FileKey) -> Result<(), Error> {
         self.exes.insert([exe.inode, exe.device], EXE_PROBED, 0).map_err(|e| Error::Map("EXES", e.to_string()))
+    }
+
+    /// True for an executable whose dynamic linker is probed.
+    #[must_use]
+    pub fn knows_executable(&self, exe: FileKey) -> bool {
+        self.exes.get(&[exe.inode, exe.device], 0).is_ok_and(|known| known == EXE_PROBED)
     }
 
     /// Says how to walk the Python frames of a process.

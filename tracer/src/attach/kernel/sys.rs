@@ -193,11 +193,20 @@ pub(in crate::attach) fn next_key(map: RawFd, key: Option<&u32>, next: &mut u32)
 
 /// The value of a key. Allocates nothing.
 pub(in crate::attach) fn value(map: RawFd, key: &u32, value: &mut u64) -> io::Result<()> {
+    look_up(bpf_cmd::BPF_MAP_LOOKUP_ELEM, map, key, value)
+}
+
+/// Removes a key, and gives the value that it had at that moment (Linux 5.14 for hash maps).
+pub(super) fn take(map: RawFd, key: &u32, value: &mut u64) -> io::Result<()> {
+    look_up(bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_ELEM, map, key, value)
+}
+
+fn look_up(command: bpf_cmd, map: RawFd, key: &u32, value: &mut u64) -> io::Result<()> {
     let mut attr = zeroed();
     attr.__bindgen_anon_2.map_fd = map.cast_unsigned();
     attr.__bindgen_anon_2.key = std::ptr::from_ref(key) as u64;
     attr.__bindgen_anon_2.__bindgen_anon_1.value = std::ptr::from_mut(value) as u64;
-    bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
+    bpf(command, &mut attr).map(drop)
 }
 
 /// Descriptor of a loaded module's BTF object, found by name. Needs `CAP_SYS_ADMIN`.

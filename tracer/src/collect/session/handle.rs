@@ -131,7 +131,7 @@ impl Session {
             self.place_linker(pid)?;
             return Ok(self.kernel.know_executable(exec.exe)?);
         }
-        self.place_at_exec(pid)?;
+        self.place_at_exec(exec)?;
         self.follow(pid)?;
         self.kernel.know_executable(exec.exe)?;
         // Descriptors that close at exec are closed by now: the driver has taken back what went with them.

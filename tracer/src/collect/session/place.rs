@@ -1,23 +1,15 @@
 //! Which processes are traced, and their probes.
 
-use std::{
-    ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path};
 
 use tracer_ebpf as wire;
 
 use super::{Error, Session};
 use crate::{
-    attach::{find, image, place::Placed},
+    attach::{find, image, kernel::Stop, place::Placed},
     collect::clock::monotonic_ns,
     trace::record::{Process, Record, Step},
 };
-
-/// Longest time from a library's mapping to the dynamic linker's word of it, which holds the process.
-const MAPPED_TO_TOLD: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Traces a child that waits before its exec.
@@ -30,44 +22,43 @@ impl Session {
         self.follow(pid)
     }
 
-    /// Places probes in what `pid` maps; the process itself is not traced for that.
+    /// Places probes in what this process maps itself; it is not traced for that.
     ///
     /// # Errors
     /// The trace cannot be written.
-    pub fn place(&mut self, pid: u32) -> Result<(), Error> {
-        self.place_in(pid, Duration::ZERO)
+    pub fn place_in_ourselves(&mut self) -> Result<(), Error> {
+        let placed = self.placer.process(&mut self.kernel, std::process::id());
+        self.record_placed(placed)
     }
 
-    /// The same for a process that has just executed a program. It may be at any point by now; what the dynamic linker has
-    /// mapped and not told of yet has run no code, and is told of in a moment.
-    pub(super) fn place_at_exec(&mut self, pid: u32) -> Result<(), Error> {
-        self.place_in(pid, MAPPED_TO_TOLD)
-    }
-
-    /// Libraries are late if `pid` is not held within `patience` of their probes.
-    fn place_in(&mut self, pid: u32, patience: Duration) -> Result<(), Error> {
+    /// Places probes in what `pid` maps. They are late if the process was not held all the while.
+    fn place(&mut self, pid: u32, stop: Option<Stop>) -> Result<(), Error> {
         let mut placed = self.placer.process(&mut self.kernel, pid);
-        let late = pid != std::process::id() && !placed.libraries.is_empty() && !self.is_held_within(pid, patience);
+        let late = !placed.libraries.is_empty() && !stop.is_some_and(|stop| self.kernel.held().lasts(stop));
         placed.libraries.iter_mut().for_each(|library| library.late = late);
         self.record_placed(placed)
     }
 
-    fn is_held_within(&mut self, pid: u32, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        loop {
-            let is_held = self.kernel.held().contains(pid);
-            if is_held || Instant::now() >= until {
-                return is_held;
-            }
-            std::thread::sleep(patience / 20);
+    /// Places probes in a process that executed a program.
+    pub(super) fn place_at_exec(&mut self, exec: &wire::Process) -> Result<(), Error> {
+        let (pid, stop) = (exec.header.tgid, Stop::of(&exec.header));
+        if stop.is_none() && self.kernel.knows_executable(exec.exe) {
+            // It may be anywhere by now. Its dynamic linker is probed: it tells of each library, and holds it for a new one.
+            let placed = self.placer.runtime(&mut self.kernel, pid);
+            return self.record_placed(placed);
         }
+        self.place(pid, stop)
     }
 
-    /// Traces a process that already runs, or is held.
+    /// Traces a process that already runs.
     ///
     /// # Errors
     /// The trace or a map cannot be written.
     pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
+        self.attach_held(pid, None)
+    }
+
+    fn attach_held(&mut self, pid: u32, stop: Option<Stop>) -> Result<(), Error> {
         let ended = self.processes.replaced(pid, monotonic_ns());
         self.write(ended)?;
         if self.processes.contains(pid) {
@@ -75,7 +66,7 @@ impl Session {
         }
         // Track first: what the process does while probes go in is seen as soon as each is in place.
         self.adopt(pid)?;
-        self.place(pid)?;
+        self.place(pid, stop)?;
         self.look_for_python(pid)?;
         let Ok(image) = image::image(pid) else {
             self.processes.exit(pid, monotonic_ns());
@@ -137,18 +128,19 @@ impl Session {
     }
 
     fn look_at(&mut self, pid: u32, library: &wire::LibraryLoaded) -> Result<(), Error> {
+        let stop = Stop::of(&library.object.header);
         // Before what it tells now: the process that had its number has ended, and the record of that was lost.
         let ended = self.processes.replaced(pid, library.object.header.time_ns);
         self.write(ended)?;
         if !self.processes.contains(pid) {
             match &self.matcher {
-                Some(matches) if matches(pid) => return self.attach(pid),
+                Some(matches) if matches(pid) => return self.attach_held(pid, stop),
                 Some(_) => return Ok(()),
                 // The record of its fork was lost.
                 None => self.adopt(pid)?,
             }
         }
-        self.place(pid)?;
+        self.place(pid, stop)?;
         self.stacks.refresh(pid);
         if library.object.drivers != 0 {
             self.look_for_python(pid)?;
@@ -161,8 +153,8 @@ impl Session {
 
     /// Lets a held process go on.
     pub(super) fn resume(&mut self, header: &wire::Header) {
-        if header.flags & wire::FLAG_HELD != 0 {
-            self.kernel.held().release(header.tgid);
+        if let Some(stop) = Stop::of(header) {
+            self.kernel.held().release(stop);
         }
     }
 }
