@@ -124,7 +124,7 @@ impl Allocators {
             let row = rows.get(row);
             // Memory that went without its mapping being seen to.
             if row.allocation.died.is_none() {
-                row.segment.get_or_insert_with(|| Box::new((number as u32, base)));
+                row.is_segment_of(number as u32, base);
                 state.place.get_or_insert(row.place);
                 in_graph_pool |= row.capture;
             }

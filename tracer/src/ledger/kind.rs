@@ -7,7 +7,7 @@
 //! launch may need one for its graph; code comes in smallest objects, one or two a launch.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::rows::{Place, Row};
 use super::{Allocation, Kind, Map, Owner, ProcessInfo, api};
@@ -71,10 +71,10 @@ fn owner(kind: Kind) -> Owner {
 }
 
 /// For each process traced from its start, and GPU, the first call that made memory there.
-type FirstCalls = BTreeMap<(usize, Place), (u32, u64)>;
+type FirstCalls = Map<(usize, Place), (u32, u64)>;
 
 fn first_calls(rows: &[Row], processes: &[ProcessInfo]) -> FirstCalls {
-    let mut first = FirstCalls::new();
+    let mut first = FirstCalls::default();
     let attached = |row: &Row| processes.get(row.allocation.process).is_some_and(|p| p.attached);
     // Calls read off a stack have no entry time to tell them apart by.
     for row in rows.iter().filter(|row| row.outer != 0 && !attached(row)) {
@@ -145,7 +145,7 @@ fn by_call(row: &Row, told: Told, first: &FirstCalls) -> Option<(Kind, &'static 
     if told.innermost_is_runtime && is_first {
         return Some((Kind::Context, "directly inside the process's first runtime call"));
     }
-    row.limit.filter(|_| told.limit).map(by_limit).or(told.kind)
+    row.limit().filter(|_| told.limit).map(by_limit).or(told.kind)
 }
 
 /// What a change of a limit makes (`CUlimit`, `cuda.h`): 0 is the stack of each thread, the others size heaps and FIFOs.
@@ -176,8 +176,8 @@ fn by_structure(row: &Row, is_small: bool, in_burst: bool, channels: &Channels) 
 }
 
 /// Size of the smallest object of each process: the driver's unit of suballocation.
-fn smallest(rows: &[Row]) -> HashMap<usize, u64> {
-    let mut smallest = HashMap::new();
+fn smallest(rows: &[Row]) -> Map<usize, u64> {
+    let mut smallest = Map::default();
     for Row { allocation, .. } in rows {
         let least = smallest.entry(allocation.process).or_insert(allocation.bytes);
         *least = allocation.bytes.min(*least);
@@ -192,8 +192,8 @@ fn is_launch(allocation: &Allocation) -> bool {
 
 /// Which rows are part of a burst: smallest objects at launches, close together on one thread and, where stacks tell, from
 /// one place.
-fn bursts(rows: &[Row], smallest: &HashMap<usize, u64>) -> Vec<bool> {
-    let mut places: HashMap<(usize, u32, Option<u32>), Vec<usize>> = HashMap::new();
+fn bursts(rows: &[Row], smallest: &Map<usize, u64>) -> Vec<bool> {
+    let mut places: Map<(usize, u32, Option<u32>), Vec<usize>> = Map::default();
     for (i, Row { allocation, .. }) in rows.iter().enumerate() {
         if is_launch(allocation) && smallest.get(&allocation.process) == Some(&allocation.bytes) {
             places.entry((allocation.process, allocation.tid, allocation.stack)).or_default().push(i);

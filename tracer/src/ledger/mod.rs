@@ -9,6 +9,7 @@
 
 mod allocator;
 mod api;
+mod changes;
 mod failure;
 mod fallback;
 mod gpus;
@@ -32,6 +33,7 @@ mod witness;
 
 use std::collections::{HashMap, HashSet};
 
+pub use changes::{Change, Changes};
 pub use live::{Card, Past};
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
@@ -45,7 +47,7 @@ use rows::{Event, Place, Row, Rows, sort, used};
 
 /// For what is looked up with every record. foldhash is a fifth of `SipHash`'s cost and seeded too, so that a trace cannot know
 /// which keys collide.
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+pub(crate) type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Clone, Default)]
@@ -77,7 +79,10 @@ impl Ledger {
 
     /// Takes the next record.
     pub fn push(&mut self, record: Record) {
-        let Some(record) = self.checked(record) else { return };
+        let mut record = record;
+        if !self.check(&mut record) {
+            return;
+        }
         match record {
             Record::Header(header) => self.header(header),
             Record::Library(library) => self.book.libraries.push(library),
@@ -289,10 +294,14 @@ impl Ledger {
             self.notice(text);
         }
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
-        let segment = |(n, row): (usize, &Row)| row.segment.as_ref().map(|s| (n as u32, s.0, s.1, row.capture));
+        let segment = |(n, row): (usize, &Row)| row.segment().map(|s| (n as u32, s.0, s.1, row.capture));
         let segments: Vec<_> = rows.gpu.iter().enumerate().filter_map(segment).collect();
-        let place = |rows: Vec<Row>| -> Vec<Allocation> {
-            let at = |row: &Row| gpus.position(&gpus.resolve(row.place, row.allocation.process)).unwrap_or(0);
+        let mut positions: Map<(Place, usize), usize> = Map::default();
+        let mut place = |rows: Vec<Row>| -> Vec<Allocation> {
+            let mut at = |row: &Row| {
+                let key = (row.place, row.allocation.process);
+                *positions.entry(key).or_insert_with(|| gpus.position(&gpus.resolve(key.0, key.1)).unwrap_or(0))
+            };
             rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
         };
         (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
@@ -331,7 +340,8 @@ impl Ledger {
     fn arrange(&mut self, rows: &Rows) {
         let all = [&rows.gpu, &rows.host, &rows.imports].into_iter().flatten();
         let owned = all.map(|row| (row.place, row.allocation.process));
-        let places: HashSet<(Place, usize)> = owned.chain(self.failures.places()).collect();
+        let places: HashSet<(Place, usize), foldhash::fast::RandomState> =
+            owned.chain(self.failures.places()).collect();
         let sampled = samples::gpus(&self.nvml, &self.processes, |uuid| self.gpus.by_uuid(uuid, None));
         let folded = self.past.before.keys().map(|(_, uuid)| self.gpus.by_uuid(uuid, None));
         let refs = places.into_iter().map(|(place, process)| self.gpus.resolve(place, process));

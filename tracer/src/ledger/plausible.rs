@@ -52,24 +52,24 @@ impl Budget {
 }
 
 impl Ledger {
-    /// What is left of a record.
-    pub(super) fn checked(&mut self, record: Record) -> Option<Record> {
-        let (record, refused) = checked(record, &mut self.blocks);
+    /// Takes out of a record what cannot be; false when nothing of it is left.
+    pub(super) fn check(&mut self, record: &mut Record) -> bool {
+        let (is_left, refused) = check(record, &mut self.blocks);
         if refused > 0 {
             self.lost(IMPOSSIBLE.to_owned(), refused);
         }
-        record
+        is_left
     }
 }
 
-/// The record without figures that cannot be, if anything is left of it; and how many there were.
-fn checked(mut record: Record, blocks: &mut Budget) -> (Option<Record>, u64) {
+/// Takes figures that cannot be out of a record. Gives whether anything is left of it, and how many there were.
+fn check(record: &mut Record, blocks: &mut Budget) -> (bool, u64) {
     let mut refused = 0;
-    for t in times(&mut record) {
+    for t in times(record) {
         refused += u64::from(*t > TIME);
         *t = (*t).min(TIME);
     }
-    let is_left = match &mut record {
+    let is_left = match record {
         Record::Header(header) => header_figures(header, &mut refused),
         Record::Call(call) => call_figures(call, &mut refused),
         Record::Nvml(nvml) => nvml_figures(nvml),
@@ -79,7 +79,7 @@ fn checked(mut record: Record, blocks: &mut Budget) -> (Option<Record>, u64) {
         }
         _ => true,
     };
-    (is_left.then_some(record), refused + u64::from(!is_left))
+    (is_left, refused + u64::from(!is_left))
 }
 
 const fn fits(bytes: u64) -> bool {

@@ -51,18 +51,20 @@ pub struct Timeline {
 impl Timeline {
     /// Of the given allocations.
     pub fn of<'a>(allocations: impl IntoIterator<Item = &'a Allocation>) -> Self {
-        let mut events: Vec<(u64, i128)> = Vec::new();
+        // No figure of a row is above 2^50 (see `plausible`), so that a sign has room.
+        let mut events: Vec<(u64, i64)> = Vec::new();
         for allocation in allocations {
-            events.push((allocation.born, i128::from(allocation.bytes)));
+            let bytes = i64::try_from(allocation.bytes).unwrap_or(i64::MAX);
+            events.push((allocation.born, bytes));
             if let Some((died, _)) = allocation.died {
-                events.push((died, -i128::from(allocation.bytes)));
+                events.push((died, -bytes));
             }
         }
         events.sort_unstable();
         let mut timeline = Self::default();
         let mut live = 0i128;
         for group in events.chunk_by(|a, b| a.0 == b.0) {
-            live += group.iter().map(|e| e.1).sum::<i128>();
+            live += group.iter().map(|e| i128::from(e.1)).sum::<i128>();
             timeline.times.push(group[0].0);
             timeline.live.push(u64::try_from(live.max(0)).unwrap_or(u64::MAX));
         }

@@ -27,12 +27,33 @@ pub(super) struct Row {
     pub(super) place: Place,
     /// Entry time of the outermost probed API call, 0 without one.
     pub(super) outer: u64,
-    /// The limit (`CUlimit`) that the call around it changed.
-    pub(super) limit: Option<u64>,
     /// The thread was capturing a stream.
     pub(super) capture: bool,
-    /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then: of few rows.
-    pub(super) segment: Option<Box<(u32, u64)>>,
+    /// What few rows have.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    /// The limit (`CUlimit`) that the call around it changed.
+    limit: Option<u64>,
+    /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then.
+    segment: Option<(u32, u64)>,
+}
+
+impl Row {
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.rare.as_ref()?.limit
+    }
+
+    pub(super) fn segment(&self) -> Option<(u32, u64)> {
+        self.rare.as_ref()?.segment
+    }
+
+    /// Notes the allocator whose blocks lie in it, the first time.
+    pub(super) fn is_segment_of(&mut self, allocator: u32, base: u64) {
+        self.rare.get_or_insert_default().segment.get_or_insert((allocator, base));
+    }
 }
 
 /// Which table a row stands in.
@@ -125,7 +146,7 @@ impl Rows {
         };
         let capture = !self.capturing.is_empty() && self.capturing.contains(&(event.process, event.tid));
         let rows = self.table(table);
-        rows.push(Row { allocation, place, outer: event.outer, limit: None, capture, segment: None });
+        rows.push(Row { allocation, place, outer: event.outer, capture, rare: None });
         let id = RowId { table, index: rows.len() - 1 };
         if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
@@ -172,7 +193,7 @@ impl Rows {
         for id in made {
             let row = self.get(id);
             if row.allocation.born >= start {
-                row.limit = Some(limit);
+                row.rare.get_or_insert_default().limit = Some(limit);
             }
         }
     }

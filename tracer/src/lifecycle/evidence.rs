@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::attribute::Mark;
 use super::rules::Rule;
 use super::{Axes, Axis};
+use crate::ledger::Map;
 
 /// A kind of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -74,7 +75,7 @@ type Key = (Axis, u32, Evidence, Option<u16>);
 /// Sums of what decided, biggest first within an axis.
 pub(super) fn decided(axes: &Axes<'_>) -> Vec<Decided> {
     // By decision first: few are different.
-    let mut decisions: HashMap<(Mark, [u32; 3]), (u64, u64)> = HashMap::new();
+    let mut decisions: Map<(Mark, [u32; 3]), (u64, u64)> = Map::default();
     for (row, mark) in axes.book.allocations.iter().zip(&axes.marks) {
         let cells = AXES.map(|axis| axes.cell(axis, row));
         let (bytes, count) = decisions.entry((*mark, cells)).or_default();

@@ -4,10 +4,10 @@
 //! it is read, so a better rule improves old traces.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use crate::ledger::torch::{Block, OutOfMemory};
-use crate::ledger::{Allocation, Book, Failure, Kind};
+use crate::ledger::{Allocation, Book, Changes, Failure, Kind, Map};
 
 mod attribute;
 mod axis;
@@ -48,7 +48,7 @@ const UNKNOWN: &str = "unknown";
 /// Names met in the ledger, numbered in order of appearance.
 #[derive(Debug, Default)]
 struct Names<'b> {
-    numbers: HashMap<&'b str, u32>,
+    numbers: Map<&'b str, u32>,
     names: Vec<&'b str>,
 }
 
@@ -83,6 +83,8 @@ pub struct Axes<'b> {
     /// Owners: those of the rules, then the ledger's own.
     owners: Names<'b>,
     apis: Names<'b>,
+    /// Of [`Book::allocations`], worked out when first asked for.
+    changes: OnceLock<Changes>,
 }
 
 impl<'b> Axes<'b> {
@@ -115,6 +117,7 @@ impl<'b> Axes<'b> {
             processes: label::labels(book).into_iter().map(|(_, label)| label).collect(),
             owners,
             apis,
+            changes: OnceLock::new(),
         }
     }
 
@@ -122,6 +125,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn book(&self) -> &'b Book {
         self.book
+    }
+
+    /// Births and deaths of the book's rows, in order.
+    #[must_use]
+    pub fn changes(&self) -> &Changes {
+        self.changes.get_or_init(|| Changes::of(&self.book.allocations))
     }
 
     /// The rules by which they were made.

@@ -177,7 +177,7 @@ static TABLE: LazyLock<Vec<Probe>> = LazyLock::new(|| {
     rows.flat_map(|(library, row)| row.symbols.iter().map(move |symbol| Probe::new(library, row, symbol))).collect()
 });
 
-static BY_SYMBOL: LazyLock<HashMap<&'static str, &'static Probe>> =
+static BY_SYMBOL: LazyLock<HashMap<&'static str, &'static Probe, foldhash::fast::RandomState>> =
     LazyLock::new(|| TABLE.iter().map(|probe| (probe.symbol, probe)).collect());
 
 /// The table. A probe's index is its id, below [`tracer_ebpf::PROBES`]. Ids hold for one build: traces name symbols.

@@ -1,9 +1,9 @@
 //! Sums over the ledger: live, peak and allocated bytes of each cell.
 
-use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 use super::query::Moments;
-use crate::ledger::Allocation;
+use crate::ledger::{Allocation, Changes, Map, Peak};
 use crate::lifecycle::{Axes, Axis};
 
 /// Bytes of a cell.
@@ -39,20 +39,15 @@ pub struct Cells {
     pub total: Sum,
 }
 
-/// Divides `rows` by `by`.
-pub fn divide<'a>(
-    axes: &Axes<'_>,
-    by: &[Axis],
-    rows: impl IntoIterator<Item = &'a Allocation>,
-    moments: &Moments,
-) -> Cells {
-    let rows: Vec<&Allocation> = rows.into_iter().collect();
-    let mut numbers: HashMap<Vec<u32>, u32> = HashMap::new();
+/// Divides the ledger's rows by `by`.
+pub fn divide(axes: &Axes<'_>, by: &[Axis], moments: &Moments) -> Cells {
+    let rows = &axes.book().allocations;
+    let mut numbers: Map<Vec<u32>, u32> = Map::default();
     let mut cells: Vec<Cell> = Vec::new();
     let mut total = Sum::default();
     let mut cell_of = Vec::with_capacity(rows.len());
     let mut key = Vec::with_capacity(by.len());
-    for row in &rows {
+    for row in rows {
         key.clear();
         key.extend(by.iter().map(|axis| axes.cell(*axis, row)));
         let number = numbers.get(&key).copied().unwrap_or_else(|| {
@@ -68,10 +63,10 @@ pub fn divide<'a>(
 
     let mut now = vec![0_u64; cells.len()];
     let mut total_now = 0;
-    sweep(&rows, |n, step| {
+    axes.changes().visit(rows, |n, change| {
         let cell = cell_of[n] as usize;
-        step.apply(&mut now[cell], rows[n].bytes);
-        step.apply(&mut total_now, rows[n].bytes);
+        change.apply(&mut now[cell], rows[n].bytes);
+        change.apply(&mut total_now, rows[n].bytes);
         let sum = &mut cells[cell].sum;
         sum.peak = sum.peak.max(now[cell]);
         total.peak = total.peak.max(total_now);
@@ -90,54 +85,18 @@ impl Sum {
     }
 }
 
-/// When each process held most on each GPU (the first such moment).
-pub fn peak_moments(rows: &[Allocation]) -> BTreeMap<(usize, usize), u64> {
-    let rows: Vec<&Allocation> = rows.iter().collect();
-    let mut now: BTreeMap<(usize, usize), (u64, u64, u64)> = BTreeMap::new();
-    sweep(&rows, |n, step| {
-        let row = rows[n];
-        let (live, peak, when) = now.entry((row.process, row.gpu)).or_default();
-        step.apply(live, row.bytes);
-        if *live > *peak {
-            (*peak, *when) = (*live, row.born);
+/// Most bytes that rows of each key held at once, and the first such moment.
+pub fn peaks<K: Eq + Hash>(changes: &Changes, rows: &[Allocation], key: impl Fn(&Allocation) -> K) -> Map<K, Peak> {
+    let mut now: Map<K, (u64, Peak)> = Map::default();
+    changes.visit(rows, |n, change| {
+        let row = &rows[n];
+        let (live, peak) = now.entry(key(row)).or_default();
+        change.apply(live, row.bytes);
+        if *live > peak.bytes {
+            *peak = Peak { t: row.born, bytes: *live };
         }
     });
-    now.into_iter().map(|(pair, (_, _, when))| (pair, when)).collect()
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Birth,
-    Death,
-}
-
-impl Step {
-    /// Saturates: a damaged trace may claim more bytes than there can be.
-    fn apply(self, live: &mut u64, bytes: u64) {
-        match self {
-            Self::Birth => *live = live.saturating_add(bytes),
-            Self::Death => *live = live.saturating_sub(bytes),
-        }
-    }
-}
-
-/// Visits births and deaths in order of time, deaths first where they coincide: memory replaced at one instant is never
-/// counted twice, as in [`Allocation::live_at`]. A row that died as it was born is never live and is left out.
-fn sweep(rows: &[&Allocation], mut visit: impl FnMut(usize, Step)) {
-    let died = |n: u32| rows[n as usize].died.map_or(u64::MAX, |(t, _)| t);
-    let born = |n: u32| rows[n as usize].born;
-    let mut births: Vec<u32> = (0..rows.len() as u32).filter(|n| died(*n) > born(*n)).collect();
-    let mut deaths: Vec<u32> = births.iter().copied().filter(|n| rows[*n as usize].died.is_some()).collect();
-    births.sort_by_key(|n| born(*n));
-    deaths.sort_by_key(|n| died(*n));
-    let mut deaths = deaths.into_iter().peekable();
-    for n in births {
-        while let Some(dead) = deaths.next_if(|dead| died(*dead) <= born(n)) {
-            visit(dead as usize, Step::Death);
-        }
-        visit(n as usize, Step::Birth);
-    }
-    // Deaths after the last birth cannot raise a peak.
+    now.into_iter().map(|(key, (_, peak))| (key, peak)).collect()
 }
 
 #[cfg(test)]
@@ -149,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn divided(book: &Book, by: &[Axis], at: At) -> Cells {
-        divide(&Axes::new(book), by, &book.allocations, &Moments::new(book, at).unwrap())
+        divide(&Axes::new(book), by, &Moments::new(book, at).unwrap())
     }
 
     #[test]

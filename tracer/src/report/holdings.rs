@@ -10,7 +10,7 @@ use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
 use super::torch::{self, TorchMemory};
-use crate::ledger::{Allocation, GpuRef, ProcessInfo, Timeline};
+use crate::ledger::{Allocation, GpuRef, Map, ProcessInfo};
 use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
 
 /// Axes that divide the cells of a process's device, whatever the query divides by.
@@ -101,11 +101,13 @@ pub struct Device {
 
 pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
     let book = axes.book();
-    let mut rows: Vec<Vec<&Allocation>> = vec![Vec::new(); book.gpus.len()];
-    for row in &book.allocations {
-        if let Some(of_gpu) = rows.get_mut(row.gpu) {
-            of_gpu.push(row);
-        }
+    let rows = &book.allocations;
+    let peaks = cells::peaks(axes.changes(), rows, |row| row.gpu);
+    let moments = moments.common(rows, &peaks);
+    let mut sums: Map<usize, Sum> = Map::default();
+    for row in rows {
+        let at = moments.get(&row.gpu).copied().unwrap_or(0);
+        sums.entry(row.gpu).or_default().add(row, row.live_at(at));
     }
     let gpu = |(number, gpu): (usize, &GpuRef)| {
         let known = book
@@ -113,18 +115,15 @@ pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
             .gpus
             .iter()
             .find(|g| if gpu.uuid.is_empty() { Some(g.index) == gpu.index } else { g.uuid == gpu.uuid });
-        let rows = &rows[number];
-        let held = Timeline::of(rows.iter().copied());
-        let (at, peak) = (moments.common(rows, &held), held.peak());
-        let mut sum = Sum { peak: peak.bytes, ..Sum::default() };
-        rows.iter().for_each(|row| sum.add(row, row.live_at(at)));
+        let peak = peaks.get(&number).copied().unwrap_or_default();
+        let sum = Sum { peak: peak.bytes, ..sums.get(&number).copied().unwrap_or_default() };
         Gpu {
             index: gpu.index,
             uuid: gpu.uuid.clone(),
             label: axes.gpu(number),
             name: known.map(|g| g.name.clone()),
             total_bytes: known.map(|g| g.total_bytes),
-            at_ns: since_start(book, at),
+            at_ns: since_start(book, moments.get(&number).copied().unwrap_or(0)),
             peak_at_ns: since_start(book, peak.t),
             bytes: sum.into(),
         }
@@ -167,7 +166,7 @@ fn live_by_process(rows: &[Allocation], moments: &Moments) -> BTreeMap<usize, u6
 /// The devices of each process, in order of GPU.
 fn devices(axes: &Axes<'_>, moments: &Moments) -> BTreeMap<usize, Vec<Device>> {
     let book = axes.book();
-    let sums = cells::divide(axes, &[Axis::Process, Axis::Device], &book.allocations, moments);
+    let sums = cells::divide(axes, &[Axis::Process, Axis::Device], moments);
     let mut parts = tables::split(axes, &DEVICE_AXES, moments);
     let mut samples = physical::by_device(&book.samples);
     let mut pairs: BTreeMap<(usize, usize), Sum> = samples.keys().map(|pair| (*pair, Sum::default())).collect();

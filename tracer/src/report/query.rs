@@ -1,6 +1,5 @@
 //! What a report is asked for: how to divide memory, and at which moment to look.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use super::cells;
 use super::clock;
 use super::ends;
-use crate::ledger::{Allocation, Book, Timeline};
+use crate::ledger::{Allocation, Book, Changes, Map, Peak};
 use crate::lifecycle::{Axes, Axis};
 
 /// Moment to look at.
@@ -100,7 +99,7 @@ pub struct Moments {
     at: At,
     processes: Vec<u64>,
     /// Moments of their own, by process and GPU.
-    pairs: BTreeMap<(usize, usize), u64>,
+    pairs: Map<(usize, usize), u64>,
 }
 
 impl Moments {
@@ -113,22 +112,26 @@ impl Moments {
         let all = |t| vec![t; book.processes.len()];
         let ends = ends::ends(book);
         Ok(match at {
-            At::End => Self { at, processes: ends, pairs: BTreeMap::new() },
-            At::Peak => Self { at, processes: ends, pairs: cells::peak_moments(&book.allocations) },
+            At::End => Self { at, processes: ends, pairs: Map::default() },
+            At::Peak => {
+                let rows = &book.allocations;
+                let peaks = cells::peaks(&Changes::of(rows), rows, |row| (row.process, row.gpu));
+                Self { at, processes: ends, pairs: peaks.into_iter().map(|(pair, peak)| (pair, peak.t)).collect() }
+            }
             At::Oom => {
                 let failures: Vec<_> = book.failures.iter().filter(|f| f.out_of_memory).collect();
                 let mut processes = all(failures.first().ok_or(Error::NoOom)?.t);
                 for failure in failures {
                     processes[failure.process] = failure.t;
                 }
-                Self { at, processes, pairs: BTreeMap::new() }
+                Self { at, processes, pairs: Map::default() }
             }
             At::Time(time) => {
                 let (since, lasted) = (time.as_nanos() as u64, book.end.saturating_sub(book.header.t));
                 if since > lasted {
                     return Err(Error::PastEnd(lasted, since));
                 }
-                Self { at, processes: all(book.header.t + since), pairs: BTreeMap::new() }
+                Self { at, processes: all(book.header.t + since), pairs: Map::default() }
             }
         })
     }
@@ -136,7 +139,7 @@ impl Moments {
     /// A moment of its own for each process, by its number in the book.
     #[must_use]
     pub fn of_processes(processes: Vec<u64>) -> Self {
-        Self { at: At::End, processes, pairs: BTreeMap::new() }
+        Self { at: At::End, processes, pairs: Map::default() }
     }
 
     /// The moment of each process, whatever the GPU.
@@ -159,18 +162,22 @@ impl Moments {
         moments.all(|t| Some(t) == first)
     }
 
-    /// One moment for all that `rows` (of one GPU, with their bytes over time) hold: that of the process that is looked at
-    /// last of those that hold something then; when most was held at once, where the peak is asked for.
+    /// One moment for all that the rows of each GPU hold: that of the process that is looked at last of those that hold
+    /// something then; when most was held at once (`peaks`), where the peak is asked for.
     #[must_use]
-    pub fn common(&self, rows: &[&Allocation], held: &Timeline) -> u64 {
+    pub fn common(&self, rows: &[Allocation], peaks: &Map<usize, Peak>) -> Map<usize, u64> {
         if self.at == At::Peak {
-            return held.peak().t;
+            return peaks.iter().map(|(gpu, peak)| (*gpu, peak.t)).collect();
         }
-        let latest = |live: bool| {
-            let rows = rows.iter().filter(|row| !live || self.is_live(row));
-            rows.map(|row| self.of(row.process, row.gpu)).max()
-        };
-        latest(true).or_else(|| latest(false)).unwrap_or(0)
+        // Of those that hold something, then of any: `None` comes before all times.
+        let mut latest: Map<usize, (Option<u64>, u64)> = Map::default();
+        for row in rows {
+            let t = self.of(row.process, row.gpu);
+            let (live, any) = latest.entry(row.gpu).or_default();
+            *any = t.max(*any);
+            *live = (*live).max(row.live_at(t).then_some(t));
+        }
+        latest.into_iter().map(|(gpu, (live, any))| (gpu, live.unwrap_or(any))).collect()
     }
 
     /// True when `row` is live at its process's moment.

@@ -3,6 +3,8 @@
 //! Serialized as it stands, [`Summary`] is the JSON report. Bytes are exact; times are nanoseconds since tracing began.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::thread;
 
 use serde::Serialize;
 
@@ -159,14 +161,27 @@ impl Summary {
     pub fn of(axes: &Axes<'_>, query: &Query) -> Result<Self, query::Error> {
         let book = axes.book();
         let moments = Moments::new(book, query.at)?;
-        let table = cells::divide(axes, &query.by, &book.allocations, &moments);
-        let then = match &query.then[..] {
-            [] => Vec::new(),
-            then => cells::divide(axes, then, &book.allocations, &moments).cells,
-        };
         let losses = &book.losses;
-        let (kv_budget, errors) = (kv_budget::kv_budgets(axes), errors::errors(axes));
-        let verdict = Verdict::of_one(&Facts::with("", axes, &moments, kv_budget.clone(), errors.clone()));
+        // Each part goes through all rows: two at a time.
+        let parts = thread::scope(|scope| {
+            let holders = scope.spawn(|| {
+                (
+                    holdings::gpus(axes, &moments),
+                    holdings::processes(axes, &moments),
+                    tables::biggest_stacks(axes, &moments),
+                )
+            });
+            let table = cells::divide(axes, &query.by, &moments);
+            let then = match &query.then[..] {
+                [] => Vec::new(),
+                then => cells::divide(axes, then, &moments).cells,
+            };
+            let (kv_budget, errors) = (kv_budget::kv_budgets(axes), errors::errors(axes));
+            let verdict = Verdict::of_one(&Facts::with("", axes, &moments, kv_budget.clone(), errors.clone()));
+            let holders = holders.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (holders, table, then, kv_budget, errors, verdict)
+        });
+        let ((gpus, processes, stacks), table, then, kv_budget, errors, verdict) = parts;
         Ok(Self {
             schema: SCHEMA,
             trace: origin(book),
@@ -185,9 +200,9 @@ impl Summary {
             cells: tables::cells(axes, &query.by, table.cells),
             then_by: query.then.iter().map(|axis| axis.name()).collect(),
             then_cells: tables::cells(axes, &query.then, then),
-            gpus: holdings::gpus(axes, &moments),
-            processes: holdings::processes(axes, &moments),
-            stacks: tables::biggest_stacks(axes, &moments),
+            gpus,
+            processes,
+            stacks,
             failures: failures::failures(axes),
             errors,
             verdict,

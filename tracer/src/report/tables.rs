@@ -79,7 +79,7 @@ fn sort(by: &[Axis], cells: &mut [cells::Cell]) {
 pub(super) fn split(axes: &Axes<'_>, by: &[Axis], moments: &Moments) -> BTreeMap<(usize, usize), Vec<Cell>> {
     let all: Vec<Axis> = [Axis::Process, Axis::Device].iter().chain(by).copied().collect();
     let mut pairs: BTreeMap<(usize, usize), Vec<cells::Cell>> = BTreeMap::new();
-    for mut cell in cells::divide(axes, &all, &axes.book().allocations, moments).cells {
+    for mut cell in cells::divide(axes, &all, moments).cells {
         let key = cell.key.split_off(2);
         let pair = (cell.key[0] as usize, cell.key[1] as usize);
         pairs.entry(pair).or_default().push(cells::Cell { key, ..cell });
@@ -110,7 +110,7 @@ pub struct StackRow {
 pub(super) fn biggest_stacks(axes: &Axes<'_>, moments: &Moments) -> Vec<StackRow> {
     let by = [Axis::Stack, Axis::Api, Axis::Kind, Axis::Process];
     let mut groups: BTreeMap<Vec<u32>, (u64, u64, u64)> = BTreeMap::new();
-    for mut cell in cells::divide(axes, &by, &axes.book().allocations, moments).cells {
+    for mut cell in cells::divide(axes, &by, moments).cells {
         if cell.sum.live_count == 0 {
             continue;
         }

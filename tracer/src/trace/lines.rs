@@ -2,6 +2,8 @@
 
 use std::io::{self, Chain, Cursor, Read};
 
+use memchr::{memchr_iter, memrchr};
+
 use super::inflate::Inflate;
 
 /// Longest line read: above any record (a process's start holds up to 1 MiB of arguments and environment, and escapes take
@@ -68,7 +70,7 @@ impl<R: Read> Lines<R> {
     /// Why no more of the file is read, if so; `new` is the text read last.
     fn too_much(&mut self, new: &[u8]) -> Option<String> {
         self.text += new.len() as u64;
-        self.lines += new.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        self.lines += memchr_iter(b'\n', new).count() as u64;
         let bytes = self.input.as_ref().map_or(0, |input| input.taken);
         if self.text > TEXT + bytes.saturating_mul(RATIO) {
             return Some(format!("more than {RATIO} bytes of text for each byte of the file, which no trace has"));
@@ -80,7 +82,7 @@ impl<R: Read> Lines<R> {
     /// Ends with the whole lines of `text`; a part of a line is not to be trusted.
     fn end(&mut self, mut text: Vec<u8>, damage: Option<String>) -> Batch {
         self.input = None;
-        text.truncate(text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1));
+        text.truncate(memrchr(b'\n', &text).map_or(0, |at| at + 1));
         Batch { text, damage }
     }
 }
@@ -100,7 +102,7 @@ impl<R: Read> Iterator for Lines<R> {
                 Err(e) => return Some(self.end(text, Some(format!("decompression: {e}")))),
             }
             let too_much = self.too_much(&text[start..]);
-            let newline = text[start..].iter().rposition(|&b| b == b'\n');
+            let newline = memrchr(b'\n', &text[start..]);
             if text.len() > MAX_LINE && newline.is_none() {
                 let why = format!("a line is longer than {MAX_LINE} bytes");
                 return Some(self.end(text, Some(why)));

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use memchr::memchr;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -186,7 +187,7 @@ pub(crate) fn records(text: &[u8]) -> (Vec<Record>, Option<String>) {
 fn decode(batch: &Batch, newer: bool) -> Decoded {
     // Lines are some 150 bytes long: room for most batches at once.
     let mut decoded = Decoded { records: Vec::with_capacity(batch.text.len() / 128), ..Decoded::default() };
-    for line in batch.text.split_inclusive(|&b| b == b'\n') {
+    for line in lines(&batch.text) {
         let record = std::str::from_utf8(line).map_err(|e| e.to_string());
         match record.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())) {
             Ok(record) => decoded.records.push(record),
@@ -200,6 +201,17 @@ fn decode(batch: &Batch, newer: bool) -> Decoded {
     }
     decoded.damage.clone_from(&batch.damage);
     decoded
+}
+
+/// Lines of text, each with its newline. Looking for those byte by byte would take as long as the numbers in them.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        (!line.is_empty()).then_some(line)
+    })
 }
 
 /// Tells an unknown kind (skip it) from a damaged line.

@@ -146,7 +146,7 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
     let (axes, book) = (job.axes, job.axes.book());
     let first = super::first_rows(axes, &BY);
     let mut build = Builder::new(&book.libraries);
-    for cell in cells::divide(axes, &BY, &book.allocations, &moments).cells {
+    for cell in cells::divide(axes, &BY, &moments).cells {
         let Some(row) = first.get(&cell.key) else { continue };
         let sum = cell.sum;
         let mut label = Vec::with_capacity(TAGS.len() + 1);

@@ -64,7 +64,7 @@ pub(super) fn write(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
     let first = super::first_rows(axes, &by);
     let mut frames = Frames::default();
     let mut profiles: Vec<Profile> = (0..book.processes.len()).map(|process| profile(job, process)).collect();
-    for cell in cells::divide(axes, &by, &book.allocations, &moments).cells {
+    for cell in cells::divide(axes, &by, &moments).cells {
         let weight = if job.value == Value::Allocated { cell.sum.allocated } else { cell.sum.live };
         if let (Some(row), 1..) = (first.get(&cell.key), weight) {
             let labels = roots.iter().map(|axis| axes.label(*axis, axes.cell(*axis, row)).into_owned());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Pair, Suspect};
-use crate::ledger::Allocation;
+use crate::ledger::{Allocation, Map};
 use crate::lifecycle::{Axis, root};
 use crate::report::bytes::human;
 use crate::report::frames;
@@ -44,14 +44,16 @@ pub(super) fn of_one(facts: &Facts<'_, '_>) -> Vec<Suspect> {
 
 /// Memory of the serving phase by process and stack.
 fn groups<'f>(facts: &'f Facts<'_, '_>) -> BTreeMap<Group, Vec<&'f Allocation>> {
-    let mut groups: BTreeMap<Group, Vec<&Allocation>> = BTreeMap::new();
+    let mut groups: Map<Group, Vec<&Allocation>> = Map::default();
+    // By cell: there are few.
+    let mut serving: Map<u32, bool> = Map::default();
     for row in &facts.book().allocations {
-        let phase = facts.axes.label(Axis::Phase, facts.axes.cell(Axis::Phase, row));
-        if root(&phase) == "serving" {
+        let phase = facts.axes.cell(Axis::Phase, row);
+        if *serving.entry(phase).or_insert_with(|| root(&facts.axes.label(Axis::Phase, phase)) == "serving") {
             groups.entry((row.process, row.stack)).or_default().push(row);
         }
     }
-    groups
+    groups.into_iter().collect()
 }
 
 /// Bytes that the rows grew by, if they grew in each part of the time of serving.
