@@ -22,6 +22,9 @@ use tracer::attach::find::descendants;
 use tracer::trace::record::Outcome;
 
 const MIB: u64 = 1 << 20;
+/// Kills while probes are placed, and how many of the last links they are spread over.
+const ROUNDS: usize = 24;
+const SPREAD: usize = 8;
 /// A context of the simulated GPU.
 const CONTEXT: u64 = 518 * MIB;
 
@@ -130,6 +133,33 @@ fn kill_9_while_the_probes_are_taken_out() -> Result<()> {
         tracer.signal(Signal::SIGKILL)?;
         tracer.wait()?;
         unharmed(&mut server, &footprint)?;
+    }
+    Ok(())
+}
+
+/// The same as they are placed, which takes some milliseconds a library, in one system call: the kernel takes out what it
+/// has placed for a caller that is about to be killed no more than other breakpoints.
+#[test]
+fn kill_9_while_the_probes_are_placed() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    server.order("alloc 10")?;
+    let whole = attach(&sim, &file, &["--pid", &server.server_pid().to_string()])?;
+    let all = Footprint::so_far(whole.pid()).links();
+    drop(whole);
+    for round in 0..ROUNDS {
+        let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
+        command.args(["attach", "--force", "--pid", &server.server_pid().to_string(), "-o"]).arg(&file);
+        let mut tracer = Talk::start(command)?;
+        // A link more each time, and a while after that.
+        let wanted = all.saturating_sub(round % SPREAD);
+        while Footprint::so_far(tracer.pid()).links() < wanted {}
+        sleep(Duration::from_micros(100 * (round / SPREAD) as u64));
+        let footprint = Footprint::so_far(tracer.pid());
+        tracer.signal(Signal::SIGKILL)?;
+        tracer.wait()?;
+        let context = || format!("round {round}: {wanted} of {all} links");
+        unharmed(&mut server, &footprint).with_context(context)?;
     }
     Ok(())
 }

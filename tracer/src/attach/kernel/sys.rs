@@ -1,6 +1,7 @@
 //! The `bpf(2)` commands that aya 0.14 does not wrap. Delete what aya ≥ 0.16 offers once its MSRV (1.98) suits.
 
 pub(super) mod perf;
+mod unkilled;
 
 use std::{
     ffi::CString,
@@ -42,7 +43,10 @@ fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
 }
 
 fn bpf_fd(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
-    let fd = bpf(command, attr)?;
+    owned(bpf(command, attr)?)
+}
+
+fn owned(fd: i64) -> io::Result<OwnedFd> {
     // SAFETY: the kernel just gave this descriptor to us.
     Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?) })
 }
@@ -179,7 +183,7 @@ pub(super) fn attach_uprobes(
     multi.cnt = u32::try_from(points.len()).map_err(io::Error::other)?;
     multi.pid = process.unwrap_or(0);
     multi.flags = if at_return { UPROBE_MULTI_RETURN } else { 0 };
-    bpf_fd(bpf_cmd::BPF_LINK_CREATE, &mut attr)
+    owned(unkilled::bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)?)
 }
 
 /// The key of a map that comes after `key`, or the first one. Allocates nothing.
