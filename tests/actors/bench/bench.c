@@ -2,6 +2,7 @@
  * What a probe costs: calls a function that does next to nothing, from a stack some calls deep. As a library, for Python.
  *
  *     bench STEP ROUNDS                           prints nanoseconds a round; steps are in step.c
+ *     bench STEP ROUNDS again                     the same for each line of its input
  *     bench storm STEP RATE SECONDS PROCESSES     prints rounds made, and seconds
  *
  * With BENCH_WAIT set it begins when its input has a line or ends, for a tracer that wants a process to attach to.
@@ -57,8 +58,15 @@ static __attribute__((noinline)) int deep_storm(int depth, char **argv) {
 int main(int argc, char **argv) {
     if (argc == 6 && !strcmp(argv[1], "storm"))
         return deep_storm(DEPTH, argv);
-    if (argc != 3)
+    if (argc != 3 && argc != 4)
         return 2;
-    printf("%.1f\n", bench(argv[1], atol(argv[2])));
+    if (argc == 3)
+        printf("%.1f\n", bench(argv[1], atol(argv[2])));
+    for (int c; argc == 4 && (c = getchar()) != EOF;) {
+        if (c != '\n')
+            continue;
+        printf("%.1f\n", bench(argv[1], atol(argv[2])));
+        fflush(stdout);
+    }
     return 0;
 }
