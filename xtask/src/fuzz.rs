@@ -19,6 +19,8 @@ const CARGO_FUZZ: &str = "0.13.2";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Memory that an input may take, MiB, `AddressSanitizer`'s shadow and red zones with it; and one allocation.
 const MEMORY: [&str; 2] = ["-rss_limit_mb=2048", "-malloc_limit_mb=512"];
+/// A reader's threads end a moment after it: what they then give back, a look for leaks in that moment takes for one.
+const LEAKS: &str = "-detect_leaks=0";
 /// Seconds that one input may take; with the sanitizer on, on a busy machine.
 const TIMEOUT: &str = "-timeout=25";
 /// Clock ticks a second in `/proc/PID/stat` (`USER_HZ`, the same on every x86-64 kernel).
@@ -118,7 +120,7 @@ fn fuzz(name: &str, longest: u32, seconds: u32) -> Result<Sum> {
     let cpu = cpu_seconds()?;
     // Anything else on the machine comes first.
     let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(&program).args([&corpus, &seeds]).args(MEMORY).args([TIMEOUT]);
+    command.args(["-n", "19"]).arg(&program).args([&corpus, &seeds]).args(MEMORY).args([TIMEOUT, LEAKS]);
     command.arg(format!("-max_len={longest}")).arg(format!("-max_total_time={seconds}"));
     command.arg(format!("-artifact_prefix={}/", findings.display())).args(["-print_final_stats=1", "-print_funcs=0"]);
     let dictionary = seeds.with_extension("dict");
