@@ -151,7 +151,9 @@ fn before(
             None => steps.push((info.born, rest)),
             Some(&(_, held)) => {
                 let between = frees.partition_point(|&t| t <= since)..frees.partition_point(|&t| t <= reading.t);
-                if let (Some(&last), true) = (frees[between].last(), rest < held) {
+                // None where a forged trace has its samples out of order.
+                let last = frees.get(between).and_then(<[u64]>::last);
+                if let (Some(&last), true) = (last, rest < held) {
                     steps.push((last, rest));
                 }
             }
@@ -190,4 +192,20 @@ pub(super) fn gpus<'a>(
 ) -> impl Iterator<Item = GpuRef> + 'a {
     let traced = |sample: &&Nvml| sample.processes.iter().any(|p| processes.at(p.pid, sample.begin).is_some());
     nvml.iter().filter(traced).map(move |sample| by_uuid(&sample.uuid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a trace whose samples go back in time: found by fuzzing.
+    #[test]
+    fn samples_out_of_order_are_survived() {
+        let info = ProcessInfo { attached: true, ..ProcessInfo::default() };
+        let reading = |t, bytes| (Reading { begin: t, t, bytes }, true);
+        let steps = before(&info, None, &[reading(100, 50), reading(10, 20)], &Timeline::default(), &[50, 60]);
+        assert_eq!(steps, [(0, 50)]);
+        let steps = before(&info, None, &[reading(10, 50), reading(100, 20)], &Timeline::default(), &[50, 60]);
+        assert_eq!(steps, [(0, 50), (60, 20)]);
+    }
 }
