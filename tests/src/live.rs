@@ -240,14 +240,22 @@ pub fn run_command(sim: &Sim, file: &Path, options: &[&str]) -> Result<Command> 
     Ok(command)
 }
 
+/// `vramtrace attach` in a simulation, into `file`.
+///
+/// # Errors
+/// When there is no tracer.
+pub fn attach_command(sim: &Sim, file: &Path, options: &[&str]) -> Result<Command> {
+    let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
+    command.args(["attach", "-o"]).arg(file).args(options);
+    Ok(command)
+}
+
 /// `vramtrace attach` into `file`, told when it traces (it says so).
 ///
 /// # Errors
 /// When it does not start.
 pub fn attach(sim: &Sim, file: &Path, options: &[&str]) -> Result<Talk> {
-    let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
-    command.args(["attach", "-o"]).arg(file).args(options);
-    let mut tracer = Talk::start(command)?;
+    let mut tracer = Talk::start(attach_command(sim, file, options)?)?;
     let mut said = String::new();
     wait_until("the tracer's first line", || {
         said.push_str(&tracer.errors());

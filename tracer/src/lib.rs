@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod ledger;
 pub mod lifecycle;
 pub mod live;
+mod map;
 pub mod probe;
 pub mod report;
 pub mod stack;

@@ -69,14 +69,13 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     if !args.no_build {
         build(&wanted.iter().map(|(name, _)| *name).collect::<Vec<_>>())?;
     }
-    let mut sums = BTreeMap::new();
+    let (mut sums, mut known) = (BTreeMap::new(), BTreeMap::new());
     for (name, longest) in wanted {
         let sum = fuzz(name, *longest, args.seconds)?;
         // Each at once: hours are often cut short.
-        add_to_totals(&BTreeMap::from([(*name, sum)]))?;
+        known = add_to_totals(name, &sum)?;
         sums.insert(*name, sum);
     }
-    let known = add_to_totals(&BTreeMap::new())?;
     print!("{}\nAll runs on this machine so far:\n{}", table(&sums), table(&known.iter().map(borrowed).collect()));
     let found: usize = sums.values().map(|sum| sum.findings).sum();
     ensure!(found == 0, "{found} inputs break something: they are under {}", folder("findings").display());
@@ -197,12 +196,10 @@ fn cpu_seconds() -> Result<f64> {
 }
 
 /// Adds to what earlier runs came to, in `target/fuzz/totals.txt`.
-fn add_to_totals(sums: &BTreeMap<&str, Sum>) -> Result<BTreeMap<String, Sum>> {
+fn add_to_totals(name: &str, sum: &Sum) -> Result<BTreeMap<String, Sum>> {
     let path = folder("totals.txt");
     let mut totals = totals(&fs::read_to_string(&path).unwrap_or_default());
-    for (name, sum) in sums {
-        totals.entry((*name).to_owned()).or_default().add(sum);
-    }
+    totals.entry(name.to_owned()).or_default().add(sum);
     let mut text = String::new();
     for (name, Sum { executions, cpu_seconds, coverage, findings }) in &totals {
         let _ = writeln!(text, "{name} {executions} {cpu_seconds} {coverage} {findings}");

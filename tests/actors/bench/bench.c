@@ -60,13 +60,12 @@ int main(int argc, char **argv) {
         return deep_storm(DEPTH, argv);
     if (argc != 3 && argc != 4)
         return 2;
-    if (argc == 3)
-        printf("%.1f\n", bench(argv[1], atol(argv[2])));
-    for (int c; argc == 4 && (c = getchar()) != EOF;) {
-        if (c != '\n')
-            continue;
+    char line[64];
+    while (argc == 3 || fgets(line, sizeof line, stdin)) {
         printf("%.1f\n", bench(argv[1], atol(argv[2])));
         fflush(stdout);
+        if (argc == 3)
+            break;
     }
     return 0;
 }

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use live_tests::live::{
-    Footprint, Talk, attach, book, code_is_untouched, goes_on, held_at_end, run_command, vramtrace, wait_until,
+    Footprint, Talk, attach, attach_command, book, code_is_untouched, goes_on, held_at_end, patience, run_command,
+    vramtrace, wait_until,
 };
 use live_tests::sim::{Config, Sim, detach};
 use nix::sys::signal::{Signal, kill};
@@ -148,12 +149,14 @@ fn kill_9_while_the_probes_are_placed() -> Result<()> {
     let all = Footprint::so_far(whole.pid()).links();
     drop(whole);
     for round in 0..ROUNDS {
-        let mut command = sim.command(&vramtrace()?.to_string_lossy())?;
-        command.args(["attach", "--force", "--pid", &server.server_pid().to_string(), "-o"]).arg(&file);
-        let mut tracer = Talk::start(command)?;
+        let options = ["--force", "--pid", &server.server_pid().to_string()];
+        let mut tracer = Talk::start(attach_command(&sim, &file, &options)?)?;
         // A link more each time, and a while after that.
         let wanted = all.saturating_sub(round % SPREAD);
-        while Footprint::so_far(tracer.pid()).links() < wanted {}
+        let begun = Instant::now();
+        while Footprint::so_far(tracer.pid()).links() < wanted {
+            ensure!(begun.elapsed() < patience(), "round {round}: no {wanted} links");
+        }
         sleep(Duration::from_micros(100 * (round / SPREAD) as u64));
         let footprint = Footprint::so_far(tracer.pid());
         tracer.signal(Signal::SIGKILL)?;

@@ -20,7 +20,7 @@ use nix::{
     errno::Errno,
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    sys::signal::Signal,
     sys::wait::{WaitPidFlag, WaitStatus, waitpid},
     unistd::{ForkResult, Pid, fork, getpid, getppid, pipe2, setpgid},
 };
@@ -30,6 +30,7 @@ use super::{
         resume,
         sys::{next_key, value},
     },
+    signals::Blocked,
     spawn::pidfd_open,
 };
 use crate::collect::clock::monotonic_ns;
@@ -96,14 +97,13 @@ impl Pair {
         let (inbox, orders) = pipe2(OFlag::O_CLOEXEC)?;
         let (reports, outbox) = pipe2(OFlag::O_CLOEXEC)?;
         let us = pidfd_open(getpid())?;
-        let mut mask = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask))?;
+        let blocked = Blocked::all()?;
         // SAFETY: the child makes system calls only, on its own stack, and never returns from `Watch::run`.
         let forked = unsafe { fork() };
         if matches!(forked, Ok(ForkResult::Child)) {
             Watch { inbox, us, held: held.as_raw_fd(), outbox }.run();
         }
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        drop(blocked);
         let ForkResult::Parent { child: guard } = forked? else { return Err(io::Error::other("two children")) };
         drop(outbox);
         let mut member = [0; 4];

@@ -13,5 +13,6 @@ pub mod kernel;
 pub mod place;
 pub mod plan;
 pub(crate) mod secret;
+mod signals;
 pub mod spawn;
 pub mod user;

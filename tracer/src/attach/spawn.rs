@@ -26,13 +26,13 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::OFlag,
-    sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+    sys::signal::Signal,
     unistd::{ForkResult, Pid, fork, pipe2},
 };
 
 pub use self::error::SpawnError;
 use self::{child::Child, command::Command, error::Report};
-use super::user::Invoker;
+use super::{signals::Blocked, user::Invoker};
 
 /// A child process that waits before its `exec`.
 #[derive(Debug)]
@@ -62,8 +62,7 @@ impl Held {
         let (gate_out, gate_in) = pipe2(OFlag::O_CLOEXEC)?;
         let (reports_out, reports_in) = pipe2(OFlag::O_CLOEXEC)?;
         // A signal between fork and the child's reset would run the tracer's handler in the child.
-        let mut mask = SigSet::empty();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask))?;
+        let blocked = Blocked::all()?;
         // SAFETY: the child only makes system calls, on memory prepared before, and never returns from `Child::run`.
         let forked = unsafe { fork() };
         let pid = match forked {
@@ -76,7 +75,7 @@ impl Held {
             Ok(ForkResult::Parent { child }) => Ok(child),
             Err(errno) => Err(errno),
         };
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        drop(blocked);
         let pid = pid?;
         let mut held = Self {
             pid,

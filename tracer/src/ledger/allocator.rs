@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Map;
 use super::rows::{Numbers, Place, RowId, Rows, Table};
 use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
+use crate::map::Map;
 use crate::trace::record::{self, Call};
 
 /// Memory mapped at an address.

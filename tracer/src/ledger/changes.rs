@@ -1,6 +1,9 @@
 //! Births and deaths in order of time: the order is worked out once, whatever is then summed over it.
 
-use super::Allocation;
+use std::hash::Hash;
+
+use super::{Allocation, Peak};
+use crate::map::Map;
 
 /// What happens to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,21 @@ impl Changes {
             Some(births) => births.iter().for_each(|n| birth(*n)),
             None => (0..rows.len() as u32).for_each(birth),
         }
+    }
+
+    /// Most bytes that the rows of each key held at once, and when first; none for keys that never held any. Of `rows`, as in
+    /// [`visit`](Self::visit).
+    pub(crate) fn peaks<K: Eq + Hash>(&self, rows: &[Allocation], key: impl Fn(&Allocation) -> K) -> Map<K, Peak> {
+        let mut now: Map<K, (u64, Peak)> = Map::default();
+        self.visit(rows, |n, change| {
+            let row = &rows[n];
+            let (live, peak) = now.entry(key(row)).or_default();
+            change.apply(live, row.bytes);
+            if *live > peak.bytes {
+                *peak = Peak { t: row.born, bytes: *live };
+            }
+        });
+        now.into_iter().map(|(key, (_, peak))| (key, peak)).collect()
     }
 }
 

@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::rows::{Place, Row};
-use super::{Allocation, Kind, Map, Owner, ProcessInfo, api};
+use super::{Allocation, Kind, Owner, ProcessInfo, api};
+use crate::map::Map;
 use crate::probe::Effect;
 
 /// A larger pool follows the old one's free within this time, nanoseconds.

@@ -7,7 +7,8 @@
 //! UVM's own duplicates are left out: they stand behind their source and go with its mapping.
 
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
-use super::{Death, Kind, Map};
+use super::{Death, Kind};
+use crate::map::Map;
 
 /// Who holds a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod api;
 mod changes;
 mod failure;
 mod fallback;
+mod finish;
 mod gpus;
 mod kind;
 mod live;
@@ -31,7 +32,7 @@ mod strangers;
 pub mod torch;
 mod witness;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 pub use changes::{Change, Changes};
 pub use live::{Card, Past};
@@ -43,11 +44,7 @@ pub use query::{At, Peak, Timeline, Totals};
 
 use crate::probe::Effect;
 use crate::trace::record::{Call, Header, Log, Nvml, Op, Record, Rm, Source};
-use rows::{Event, Place, Row, Rows, sort, used};
-
-/// For what is looked up with every record. foldhash is a fifth of `SipHash`'s cost and seeded too, so that a trace cannot know
-/// which keys collide.
-pub(crate) type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+use rows::{Event, Rows};
 
 /// Builds a [`Book`] from records in the order of the trace.
 #[derive(Clone, Default)]
@@ -78,8 +75,7 @@ impl Ledger {
     }
 
     /// Takes the next record.
-    pub fn push(&mut self, record: Record) {
-        let mut record = record;
+    pub fn push(&mut self, mut record: Record) {
         if !self.check(&mut record) {
             return;
         }
@@ -269,83 +265,6 @@ impl Ledger {
         if call.depth == 0 {
             self.rows.returned(process, call.tid, call.outer, call.stack);
         }
-    }
-
-    /// Closes the books.
-    #[must_use]
-    pub fn finish(mut self) -> Book {
-        for process in 0..self.processes.list.len() {
-            if self.processes.list[process].died.is_some() {
-                self.exit(process, true);
-            }
-        }
-        if self.fallback.unsized_calls > 0 {
-            let count = self.fallback.unsized_calls;
-            self.lost("unsized_allocation".to_owned(), count);
-        }
-        std::mem::take(&mut self.witness).finish(&mut self.book);
-        let mut rows = std::mem::take(&mut self.rows);
-        let budget = std::mem::take(&mut rows.budget);
-        // A process that takes memory over when another's exit is settled does so before later events.
-        rows.gpu.sort_by_key(|row| row.allocation.born);
-        kind::classify(&mut rows.gpu, &self.channels, &self.processes.list);
-        self.arrange(&rows);
-        for text in [self.requests.notice(), self.processes.notice()].into_iter().flatten() {
-            self.notice(text);
-        }
-        let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
-        let segment = |(n, row): (usize, &Row)| row.segment().map(|s| (n as u32, s.0, s.1, row.capture));
-        let segments: Vec<_> = rows.gpu.iter().enumerate().filter_map(segment).collect();
-        let mut positions: Map<(Place, usize), usize> = Map::default();
-        let mut place = |rows: Vec<Row>| -> Vec<Allocation> {
-            let mut at = |row: &Row| {
-                let key = (row.place, row.allocation.process);
-                *positions.entry(key).or_insert_with(|| gpus.position(&gpus.resolve(key.0, key.1)).unwrap_or(0))
-            };
-            rows.into_iter().map(|row| Allocation { gpu: at(&row), ..row.allocation }).collect()
-        };
-        (book.allocations, book.host, book.imports) = (place(rows.gpu), place(rows.host), place(rows.imports));
-        let by_uuid = |uuid: &str| gpus.position(&gpus.by_uuid(uuid, None));
-        book.samples = samples::compare(
-            &mut book.allocations,
-            &nvml,
-            &processes,
-            &self.unknown_frees,
-            &requests,
-            &past.before,
-            by_uuid,
-        );
-        budget.close(&mut book);
-        book.strangers = strangers::find(&nvml, &processes, by_uuid);
-        let places = sort(&mut book.allocations);
-        let used = used(&book.allocations);
-        let place = |n: u32| places.as_ref().map_or(n, |places| places[n as usize]);
-        let segments = segments.into_iter().map(|(n, device, address, capture)| (place(n), device, address, capture));
-        book.torch = allocators.finish(segments, |place, process| {
-            let only = used.get(&process).copied().flatten();
-            place.map_or(only, |place| gpus.position(&gpus.resolve(place, process)))
-        });
-        book.notices.extend(book.torch.lost_devices(&processes.list));
-        book.failures = self.failures.finish(&nvml, |failed, process| {
-            let only = used.get(&process).copied().flatten();
-            let position = failed.map_or(only, |failed| gpus.position(&gpus.resolve(failed, process)))?;
-            Some((position, gpus.at(position)?.uuid.clone()))
-        });
-        book.processes = processes.list;
-        book.gpus = gpus.into_order();
-        book
-    }
-
-    /// Fixes the order of GPUs.
-    fn arrange(&mut self, rows: &Rows) {
-        let all = [&rows.gpu, &rows.host, &rows.imports].into_iter().flatten();
-        let owned = all.map(|row| (row.place, row.allocation.process));
-        let places: HashSet<(Place, usize), foldhash::fast::RandomState> =
-            owned.chain(self.failures.places()).collect();
-        let sampled = samples::gpus(&self.nvml, &self.processes, |uuid| self.gpus.by_uuid(uuid, None));
-        let folded = self.past.before.keys().map(|(_, uuid)| self.gpus.by_uuid(uuid, None));
-        let refs = places.into_iter().map(|(place, process)| self.gpus.resolve(place, process));
-        self.gpus.arrange(refs.chain(sampled).chain(folded).collect());
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Map;
 use super::memory::{Holder, Memory};
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
+use crate::map::Map;
 use crate::trace::record::Alloc;
 
 /// `NV01_ROOT`, `NV01_ROOT_NON_PRIV`, `NV01_ROOT_CLIENT`.

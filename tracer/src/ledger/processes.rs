@@ -1,6 +1,7 @@
 //! Traced processes, by pid and time.
 
-use super::{Map, ProcessInfo};
+use super::ProcessInfo;
+use crate::map::Map;
 use crate::trace::record::{Image, Process, Step};
 
 /// Bytes of arguments and environments that forked processes may have from their parents: a fork says it in a few bytes.

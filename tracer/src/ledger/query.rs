@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Allocation, Book};
+use super::{Allocation, Book, Changes};
 
 /// The moment of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,20 +112,14 @@ impl Book {
         self.processes.get(process).and_then(|p| p.died).unwrap_or(self.end)
     }
 
-    /// Live bytes over time for each process and GPU, by their indices.
-    #[must_use]
-    pub fn timelines(&self) -> BTreeMap<(usize, usize), Timeline> {
-        let mut groups: BTreeMap<(usize, usize), Vec<&Allocation>> = BTreeMap::new();
-        for allocation in &self.allocations {
-            groups.entry((allocation.process, allocation.gpu)).or_default().push(allocation);
-        }
-        groups.into_iter().map(|(key, group)| (key, Timeline::of(group))).collect()
-    }
-
-    /// Most bytes that each process held on each GPU, and when.
+    /// Most bytes that each process held on each GPU, by their indices, and when.
     #[must_use]
     pub fn peaks(&self) -> BTreeMap<(usize, usize), Peak> {
-        self.timelines().into_iter().map(|(key, timeline)| (key, timeline.peak())).collect()
+        let rows = &self.allocations;
+        let place = |row: &Allocation| (row.process, row.gpu);
+        let mut peaks: BTreeMap<(usize, usize), Peak> = rows.iter().map(|row| (place(row), Peak::default())).collect();
+        peaks.extend(Changes::of(rows).peaks(rows, place));
+        peaks
     }
 
     /// When the first call failed for want of memory.

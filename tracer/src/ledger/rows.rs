@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
-
 use super::plausible::Budget;
-use super::{Allocation, Death, Kind, Map, Owner};
+use super::{Allocation, Death, Kind, Owner};
+use crate::map::{Map, Set};
 
 /// How the trace names a GPU before its UUID is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +92,7 @@ pub(super) struct Rows {
     /// Threads that are capturing a stream into a graph.
     pub(super) capturing: HashSet<(usize, u32)>,
     /// Lists of calls that rows have, each once.
-    calls: HashSet<Arc<[String]>, RandomState>,
+    calls: Set<Arc<[String]>>,
     /// Rows made inside the API call that each thread is in, waiting for what its return tells.
     open: Map<(usize, u32), (u64, Vec<RowId>)>,
     /// Of all rows there ever were.

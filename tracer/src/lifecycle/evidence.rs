@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::attribute::Mark;
 use super::rules::Rule;
 use super::{Axes, Axis};
-use crate::ledger::Map;
+use crate::map::Map;
 
 /// A kind of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::ledger::torch::{Block, OutOfMemory};
-use crate::ledger::{Allocation, Book, Changes, Failure, Kind, Map};
+use crate::ledger::{Allocation, Book, Changes, Failure, Kind};
+use crate::map::Map;
 
 mod attribute;
 mod axis;

@@ -12,11 +12,12 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
 
 use tracer_ebpf::{READS, Read, SPEC_QUIET, SPEC_STACK, SPEC_STACK_ON_FAILURE, Spec};
+
+use crate::map::Map;
 
 pub use decode::Values;
 pub use effect::{Effect, Group};
@@ -177,7 +178,7 @@ static TABLE: LazyLock<Vec<Probe>> = LazyLock::new(|| {
     rows.flat_map(|(library, row)| row.symbols.iter().map(move |symbol| Probe::new(library, row, symbol))).collect()
 });
 
-static BY_SYMBOL: LazyLock<HashMap<&'static str, &'static Probe, foldhash::fast::RandomState>> =
+static BY_SYMBOL: LazyLock<Map<&'static str, &'static Probe>> =
     LazyLock::new(|| TABLE.iter().map(|probe| (probe.symbol, probe)).collect());
 
 /// The table. A probe's index is its id, below [`tracer_ebpf::PROBES`]. Ids hold for one build: traces name symbols.

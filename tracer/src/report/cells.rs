@@ -1,10 +1,9 @@
 //! Sums over the ledger: live, peak and allocated bytes of each cell.
 
-use std::hash::Hash;
-
 use super::query::Moments;
-use crate::ledger::{Allocation, Changes, Map, Peak};
+use crate::ledger::Allocation;
 use crate::lifecycle::{Axes, Axis};
+use crate::map::Map;
 
 /// Bytes of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,20 +82,6 @@ impl Sum {
             self.live_count += 1;
         }
     }
-}
-
-/// Most bytes that rows of each key held at once, and the first such moment.
-pub fn peaks<K: Eq + Hash>(changes: &Changes, rows: &[Allocation], key: impl Fn(&Allocation) -> K) -> Map<K, Peak> {
-    let mut now: Map<K, (u64, Peak)> = Map::default();
-    changes.visit(rows, |n, change| {
-        let row = &rows[n];
-        let (live, peak) = now.entry(key(row)).or_default();
-        change.apply(live, row.bytes);
-        if *live > peak.bytes {
-            *peak = Peak { t: row.born, bytes: *live };
-        }
-    });
-    now.into_iter().map(|(key, (_, peak))| (key, peak)).collect()
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use super::query::Moments;
 use super::summary::{Bytes, since_start};
 use super::tables::{self, Cell};
 use super::torch::{self, TorchMemory};
-use crate::ledger::{Allocation, GpuRef, Map, ProcessInfo};
+use crate::ledger::{Allocation, GpuRef, ProcessInfo};
 use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
+use crate::map::Map;
 
 /// Axes that divide the cells of a process's device, whatever the query divides by.
 const DEVICE_AXES: [Axis; 3] = [Axis::Phase, Axis::Kind, Axis::Owner];
@@ -102,7 +103,7 @@ pub struct Device {
 pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
     let book = axes.book();
     let rows = &book.allocations;
-    let peaks = cells::peaks(axes.changes(), rows, |row| row.gpu);
+    let peaks = axes.changes().peaks(rows, |row| row.gpu);
     let moments = moments.common(rows, &peaks);
     let mut sums: Map<usize, Sum> = Map::default();
     for row in rows {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::cells;
 use super::clock;
 use super::ends;
-use crate::ledger::{Allocation, Book, Changes, Map, Peak};
+use crate::ledger::{Allocation, Book, Changes, Peak};
 use crate::lifecycle::{Axes, Axis};
+use crate::map::Map;
 
 /// Moment to look at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Moments {
             At::End => Self { at, processes: ends, pairs: Map::default() },
             At::Peak => {
                 let rows = &book.allocations;
-                let peaks = cells::peaks(&Changes::of(rows), rows, |row| (row.process, row.gpu));
+                let peaks = Changes::of(rows).peaks(rows, |row| (row.process, row.gpu));
                 Self { at, processes: ends, pairs: peaks.into_iter().map(|(pair, peak)| (pair, peak.t)).collect() }
             }
             At::Oom => {

@@ -78,7 +78,7 @@ impl Reader {
             Err(NotZstd) => return Err(Error::NotATrace { path, why: "it is not zstd-compressed" }),
         };
         let first = lines.next().unwrap_or_default();
-        let header = match first.text.split_inclusive(|&b| b == b'\n').next() {
+        let header = match self::lines(&first.text).next() {
             Some(line) => Some(header(line, &path)?),
             None => None,
         };

@@ -14,10 +14,11 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::OFlag,
-    sys::signal::{SigSet, SigmaskHow, sigprocmask},
     sys::wait::waitpid,
     unistd::{ForkResult, Pid, fork, pipe2, setpgid},
 };
+
+use crate::attach::signals::Blocked;
 
 /// Children at most: the kernel waits for running probes as it closes each link, some 40 ms.
 const CLOSERS: usize = 16;
@@ -42,8 +43,7 @@ pub(super) fn close(links: Vec<OwnedFd>) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok((gate, ready)) = pipe2(OFlag::O_CLOEXEC) else { return drop(links) };
     let fds: Vec<RawFd> = links.iter().map(AsRawFd::as_raw_fd).collect();
-    let mut mask = SigSet::empty();
-    let blocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask)).is_ok();
+    let blocked = Blocked::all();
     let share = fds.len().div_ceil(CLOSERS).max(1);
     let children: Vec<Pid> = fds
         .chunks(share)
@@ -55,9 +55,7 @@ pub(super) fn close(links: Vec<OwnedFd>) {
             Err(_) => None,
         })
         .collect();
-    if blocked {
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
-    }
+    drop(blocked);
     drop((links, ready));
     for child in children {
         while waitpid(child, None) == Err(Errno::EINTR) {}

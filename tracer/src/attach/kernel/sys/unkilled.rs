@@ -10,52 +10,39 @@ use aya_obj::generated::{bpf_attr, bpf_cmd};
 use nix::{
     errno::Errno,
     sched::CloneFlags,
-    sys::signal::{SigSet, SigmaskHow, sigprocmask},
     sys::wait::{WaitPidFlag, waitpid},
     unistd::{Pid, setpgid},
 };
 
-/// Bytes of the child's stack: it makes two system calls.
+use crate::attach::signals::Blocked;
+
+/// Bytes of the child's stack, a multiple of what any type is aligned to: it makes two system calls.
 const STACK: usize = 64 << 10;
 
 struct Call<'a> {
     command: bpf_cmd,
     attr: &'a mut bpf_attr,
-    /// What it gave, or the error's number; `None` as long as it was not made.
-    result: Option<Result<i64, i32>>,
+    /// What it gave; `None` as long as it was not made. An error of the system allocates nothing.
+    result: Option<io::Result<i64>>,
 }
 
 /// Makes the call; gives what it gave.
 pub(super) fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i64> {
     let mut call = Call { command, attr, result: None };
     let mut stack = vec![0_u8; STACK];
-    let mut mask = SigSet::empty();
-    // None of our handlers may run in the child.
-    let blocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut mask)).is_ok();
+    let _blocked = Blocked::all();
     let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_FILES | CloneFlags::CLONE_VFORK;
     // SAFETY: the stack grows down from its end, which is aligned for any type; both it and `call` outlive the child, for which
     // this thread waits (`CLONE_VFORK`). Should we be killed meanwhile, the memory stays as long as the child.
     let pid = unsafe {
-        let end = stack.as_mut_ptr().add(STACK & !15).map_addr(|end| end & !15);
+        let end = stack.as_mut_ptr().add(STACK).map_addr(|end| end & !15);
         libc::clone(child, end.cast(), flags.bits(), (&raw mut call).cast())
     };
     if pid > 0 {
         while waitpid(Pid::from_raw(pid), Some(WaitPidFlag::__WALL)) == Err(Errno::EINTR) {}
     }
     // No child to be had, or it was killed: better so than not at all.
-    let result = call.result.take().unwrap_or_else(|| call.make());
-    if blocked {
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
-    }
-    result.map_err(io::Error::from_raw_os_error)
-}
-
-impl Call<'_> {
-    fn make(&mut self) -> Result<i64, i32> {
-        // SAFETY: as in `sys::bpf`.
-        let result = unsafe { libc::syscall(libc::SYS_bpf, self.command, &raw mut *self.attr, size_of::<bpf_attr>()) };
-        if result < 0 { Err(Errno::last_raw()) } else { Ok(result) }
-    }
+    call.result.unwrap_or_else(|| super::bpf(command, call.attr))
 }
 
 /// System calls only: if we are killed, other threads of ours were stopped wherever they were.
@@ -64,6 +51,6 @@ extern "C" fn child(call: *mut c_void) -> i32 {
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
     // SAFETY: the caller's, which waits.
     let call = unsafe { &mut *call.cast::<Call<'_>>() };
-    call.result = Some(call.make());
+    call.result = Some(super::bpf(call.command, call.attr));
     0
 }

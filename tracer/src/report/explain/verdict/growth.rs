@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Pair, Suspect};
-use crate::ledger::{Allocation, Map};
+use crate::ledger::Allocation;
 use crate::lifecycle::{Axis, root};
+use crate::map::Map;
 use crate::report::bytes::human;
 use crate::report::frames;
 
