@@ -51,7 +51,7 @@ pub(super) fn classify(rows: &mut [Row], channels: &Channels, processes: &[Proce
         let is_small = smallest.get(&row.allocation.process) == Some(&row.allocation.bytes);
         let decided = if row.allocation.kind != Kind::Other {
             None
-        } else if by_call.is_none_or(|(kind, _)| kind == Kind::GraphExec) && replaced.by(row) {
+        } else if by_call.is_none_or(|(kind, _)| may_grow_local_memory(kind, is_small)) && replaced.by(row) {
             Some((Kind::LocalMemory, "replaces local memory freed just before"))
         } else {
             by_call.or_else(|| by_structure(row, is_small, burst[i], channels))
@@ -213,6 +213,12 @@ fn bursts(rows: &[Row], smallest: &Map<usize, u64>) -> Vec<bool> {
         }
     }
     burst
+}
+
+/// True for what is made in calls that may also make the driver replace its local memory: those that launch, and those that
+/// load a kernel which needs more of it (NCCL's do at `ncclCommInitRank`). Code itself comes in smallest objects.
+fn may_grow_local_memory(kind: Kind, is_small: bool) -> bool {
+    kind == Kind::GraphExec || (kind == Kind::Module && !is_small)
 }
 
 /// Local memory that ended: process, time, bytes.

@@ -1,5 +1,6 @@
 //! Reports: a renderer a file, all over what [`summary`] or [`folded`] computed.
 
+mod apart;
 pub mod bytes;
 pub mod cells;
 pub mod clock;

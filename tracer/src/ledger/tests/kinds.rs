@@ -124,7 +124,9 @@ fn the_first_runtime_call_makes_the_context() {
 
 #[test]
 fn a_larger_pool_replaces_local_memory() {
-    for launch in [&[][..], &["cuLaunchKernel"], &["cudaGraphLaunch", "cuGraphLaunch"]] {
+    let look_up = ["ncclCommInitRankConfig", "cuKernelGetFunction"];
+    for launch in [&[][..], &["cuLaunchKernel"], &["cudaGraphLaunch", "cuGraphLaunch"], &look_up, &["cuModuleLoadData"]]
+    {
         let mut trace = start();
         trace.calls(&["cuCtxCreate_v2"]).memory(1, 10, 2, 99, 2 * MIB);
         trace.memory(1, 10, 2, 100, 414 * MIB);
@@ -135,6 +137,20 @@ fn a_larger_pool_replaces_local_memory() {
         let expected = [Kind::Context, Kind::Context, Kind::LocalMemory, Kind::LocalMemory];
         assert_eq!(kinds(trace), expected, "{launch:?}");
     }
+}
+
+#[test]
+fn code_beside_a_replaced_pool_is_code() {
+    let mut trace = start();
+    trace.calls(&["cuCtxCreate_v2"]).memory(1, 10, 2, 98, MIB);
+    trace.memory(1, 10, 2, 99, 2 * MIB);
+    trace.memory(1, 10, 2, 100, 414 * MIB);
+    trace.calls(&["cuModuleLoadData"]).free(1, 10, 98);
+    trace.memory(1, 10, 2, 101, MIB);
+    trace.free(1, 10, 100);
+    trace.memory(1, 10, 2, 102, 504 * MIB);
+    let expected = [Kind::Context, Kind::Context, Kind::Context, Kind::Module, Kind::LocalMemory];
+    assert_eq!(kinds(trace), expected);
 }
 
 #[test]

@@ -29,6 +29,11 @@ impl Held {
         root(&self.phase)
     }
 
+    /// Taken by NCCL, or by the driver for it: code of its kernels, channels.
+    pub(super) fn is_nccl(&self) -> bool {
+        self.owner == "nccl" || self.phase.ends_with(".nccl")
+    }
+
     /// NCCL's memory of a communicator that was made once the server ran.
     pub(super) fn is_late_nccl(&self) -> bool {
         self.owner == "nccl" && matches!(self.root(), "warmup" | "serving")
@@ -77,14 +82,6 @@ impl<'a, 'b> Facts<'a, 'b> {
     /// True for a rank of a server or a distributed program.
     pub(super) fn is_rank(&self, process: usize) -> bool {
         self.axes.ranks()[process].evidence != RankEvidence::None
-    }
-
-    /// Label that a process has in both of two runs: a rank's, else its role.
-    pub(super) fn label(&self, process: usize) -> String {
-        match self.is_rank(process) {
-            true => self.axes.rank(process).to_owned(),
-            false => self.axes.role(process).name().to_owned(),
-        }
     }
 
     /// Bytes of each process on each GPU.

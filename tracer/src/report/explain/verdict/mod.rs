@@ -22,7 +22,8 @@ use serde::Serialize;
 
 pub use facts::Facts;
 
-use crate::report::diff::Diff;
+use crate::lifecycle::Role;
+use crate::report::diff::{Diff, RankChange};
 
 /// Suspects kept.
 const MOST: usize = 8;
@@ -122,6 +123,27 @@ pub(super) struct Pair<'a, 'b, 'c> {
     base: &'a Facts<'b, 'c>,
     other: &'a Facts<'b, 'c>,
     diff: &'a Diff,
+}
+
+impl<'b, 'c> Pair<'_, 'b, 'c> {
+    /// Facts of BASE (0) or OTHER (1).
+    fn side(&self, side: usize) -> &Facts<'b, 'c> {
+        if side == 0 { self.base } else { self.other }
+    }
+
+    /// What a process of one side is called in both runs: a rank, its role, or where it has none as the comparison pairs it.
+    fn label(&self, side: usize, process: usize) -> String {
+        let facts = self.side(side);
+        let pid = facts.book().processes.get(process).map(|process| process.pid);
+        let is_it = |place: &&RankChange| pid.is_some() && [place.base_pid, place.other_pid][side] == pid;
+        if facts.is_rank(process) {
+            return facts.axes.rank(process).to_owned();
+        }
+        match facts.axes.role(process) {
+            Role::Other => self.diff.ranks.iter().find(is_it).map_or("other", |place| &place.rank).to_owned(),
+            role => role.name().to_owned(),
+        }
+    }
 }
 
 impl Verdict {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Held;
 use super::words::{by_rank, delta, list, setting};
-use super::{Facts, Pair, Suspect, Weight};
+use super::{Pair, Suspect, Weight};
 use crate::ledger::Kind;
 use crate::lifecycle::kind_name;
 use crate::report::bytes::human;
@@ -20,12 +20,19 @@ pub(super) struct Topic {
 }
 
 /// The first that fits has it.
-const TOPICS: [Topic; 14] = [
+const TOPICS: [Topic; 15] = [
     Topic {
         kind: "extra_context",
         name: "Contexts beside a process's own GPU",
         settings: &[],
         holds: |held| held.is_stray,
+    },
+    // One pool a context, as large as the kernel needs that needs most: it is no phase's, whichever launched that first.
+    Topic {
+        kind: "local_memory",
+        name: "Local memory of the driver",
+        settings: &[],
+        holds: |held| held.kind == Kind::LocalMemory,
     },
     Topic {
         kind: "draft_model",
@@ -54,12 +61,7 @@ const TOPICS: [Topic; 14] = [
         settings: &[],
         holds: Held::is_late_nccl,
     },
-    Topic {
-        kind: "nccl",
-        name: "NCCL",
-        settings: &["NCCL_*", "libnccl*", "enable_nccl_nvls"],
-        holds: |held| held.owner == "nccl",
-    },
+    Topic { kind: "nccl", name: "NCCL", settings: &["NCCL_*", "libnccl*", "enable_nccl_nvls"], holds: Held::is_nccl },
     Topic {
         kind: "cuda_graphs",
         name: "CUDA graphs",
@@ -219,13 +221,11 @@ impl Bytes {
 /// The topics of both runs, by place in [`TOPICS`].
 pub(super) fn sums(pair: &Pair<'_, '_, '_>) -> Vec<Bytes> {
     let mut sums = vec![Bytes::default(); TOPICS.len()];
-    let mut take = |facts: &Facts<'_, '_>, sign: i64| {
-        for held in &facts.held {
-            sums[topic(held)].add(facts.label(held.process), held, sign);
+    for (side, sign) in [(0, -1), (1, 1)] {
+        for held in &pair.side(side).held {
+            sums[topic(held)].add(pair.label(side, held.process), held, sign);
         }
-    };
-    take(pair.base, -1);
-    take(pair.other, 1);
+    }
     sums
 }
 

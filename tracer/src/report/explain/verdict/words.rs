@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::report::apart::apart;
 use crate::report::bytes::human;
 use crate::report::diff::Setting;
+
+/// Characters of a value that a sentence bears.
+const LONG: usize = 60;
 
 /// A difference with its sign: `+24.0 MiB`.
 pub(super) fn delta(bytes: i64) -> String {
@@ -36,9 +40,11 @@ pub(super) fn setting(setting: &Setting) -> String {
     let value = |value: &Option<String>| match value.as_deref() {
         None => "not set".to_owned(),
         Some("") => "set".to_owned(),
-        Some(value) => value.chars().take(60).collect(),
+        Some(value) => value.to_owned(),
     };
-    format!("{} {} → {}", setting.key, value(&setting.base), value(&setting.other))
+    let (base, other) = apart(&value(&setting.base), &value(&setting.other));
+    let short = |value: String| value.chars().take(LONG).collect::<String>();
+    format!("{} {} → {}", setting.key, short(base), short(other))
 }
 
 /// `a`, `a and b`, `a, b and c`.
