@@ -60,3 +60,39 @@ void c10(void) {
     tell(segment, -(int64_t)(4 * MIB), 8 * MIB, 20 * MIB, 1);
     mark("segment", 0, CONTEXT + 20 * MIB);
 }
+
+void tms_set_current_tag(const char *tag);
+void tms_set_interesting_region(bool is);
+void *tms_torch_malloc(ptrdiff_t bytes, int device, void *stream);
+void tms_torch_free(void *address, ptrdiff_t bytes, int device, void *stream);
+void tms_pause(const char *tag);
+void tms_resume(const char *tag);
+
+void memory_saver(void) {
+    OK(cudaFree(0));
+    void *library = dlopen("torch_memory_saver_hook_mode_torch.abi3.so", RTLD_NOW);
+    if (!library) {
+        printf("no torch_memory_saver\n");
+        exit(1);
+    }
+#define TMS(name) ((__typeof__(&name))dlsym(library, #name))
+    TMS(tms_set_interesting_region)(true);
+    TMS(tms_set_current_tag)("weights");
+    void *weights = TMS(tms_torch_malloc)(30 * MIB, 0, NULL);
+    TMS(tms_set_current_tag)("kv_cache");
+    void *keys = TMS(tms_torch_malloc)(100 * MIB, 0, NULL), *values = TMS(tms_torch_malloc)(100 * MIB, 0, NULL);
+    EXPECT(1, weights && keys && values);
+    mark("allocated", 0, CONTEXT + 230 * MIB);
+    TMS(tms_pause)("kv_cache");
+    mark("cache paused", 0, CONTEXT + 30 * MIB);
+    TMS(tms_pause)("weights");
+    mark("all paused", 0, CONTEXT);
+    TMS(tms_resume)("weights");
+    mark("weights resumed", 0, CONTEXT + 30 * MIB);
+    TMS(tms_resume)("kv_cache");
+    mark("all resumed", 0, CONTEXT + 230 * MIB);
+    TMS(tms_torch_free)(values, 100 * MIB, 0, NULL);
+    mark("freed", 0, CONTEXT + 130 * MIB);
+    TMS(tms_pause)(NULL);
+    mark("paused again", 0, CONTEXT);
+}

@@ -21,6 +21,7 @@ static const struct {
     ROW(local_memory), ROW(side_streams), ROW(modules), ROW(eager_modules), ROW(context_create), ROW(context_reset),
     ROW(two_gpus), ROW(threads), ROW(fork_exec), ROW(fork_idle), ROW(exec_again), ROW(killed_in_call),
     ROW(killed_in_driver), ROW(exits_with_7), ROW(ioctl_errors), ROW(slow_call), ROW(late_library), ROW(nccl), ROW(c10),
+    ROW(memory_saver),
 };
 static const struct {
     const char *name;

@@ -103,5 +103,5 @@ void context_create(void), context_reset(void), two_gpus(void);                 
 void threads(void), fork_exec(void), fork_idle(void), exec_again(void);                              /* process.c */
 void killed_in_call(void), killed_in_driver(void), exits_with_7(void);                               /* process.c */
 void ioctl_errors(void), slow_call(void);                                                            /* faults.c */
-void late_library(void), nccl(void), c10(void);                                                      /* libraries.c */
+void late_library(void), nccl(void), c10(void), memory_saver(void);                                  /* libraries.c */
 void child_ipc(const char *argument), child_share(const char *argument), child_alloc(const char *argument);

@@ -33,6 +33,7 @@ const PRODUCTS: &[Product] = &[
         sources: &["cuda/torch_cuda"],
         flags: &["-shared", "-fvisibility=hidden", "-l:libcudart.so.12"],
     },
+    Product { name: "torch_memory_saver_hook_mode_torch.abi3.so", sources: &["cuda/memory_saver"], flags: SHARED },
     Product {
         name: "libcublas.so.12",
         sources: &["cuda/cublas", "cuda/runtime"],

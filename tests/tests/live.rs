@@ -6,11 +6,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use live_tests::sim::{Config, Sim, workspace_binary};
 use live_tests::truth::{Event, Owned, Truth, What};
 use tracer::ledger::{Allocation, Book, Death, Kind};
+use tracer::lifecycle::Axes;
+use tracer::report::At;
+use tracer::report::paused::paused;
+use tracer::report::query::Moments;
 
 mod scenarios;
 use scenarios::{End, SCENARIOS, Scenario};
@@ -148,7 +153,7 @@ fn kind_name(kind: Kind) -> Result<String> {
 
 fn death_name(death: Death) -> &'static str {
     match death {
-        Death::Freed => "free",
+        Death::Freed | Death::Paused => "free",
         Death::Reclaimed => "reclaim",
         Death::Transferred => "lost",
         Death::Adjusted => "adjusted",
@@ -228,7 +233,7 @@ scenarios! {
     vmm_orders vmm_retain expandable_segments ipc_closed_first ipc_owner_first ipc_owner_exits ipc_two_importers
     share_closed_first share_owner_first share_file_last graph_capture graph_nodes local_memory side_streams modules
     eager_modules context_create context_reset two_gpus threads fork_exec fork_idle exec_again killed_in_call
-    killed_in_driver exits_with_7 ioctl_errors slow_call late_library nccl c10
+    killed_in_driver exits_with_7 ioctl_errors slow_call late_library nccl c10 memory_saver
 }
 
 #[test]
@@ -249,6 +254,32 @@ fn older_forms_of_the_driver_interface() -> Result<()> {
     for abi in ["rm32", "heap", "xfer"] {
         check("scenario", "large", &[("VRAMTRACE_SIM_ABI", abi)]).context(abi)?;
     }
+    Ok(())
+}
+
+/// What `torch_memory_saver` gives back and will take again is told apart from what it frees.
+#[test]
+fn paused_memory() -> Result<()> {
+    let scenario = SCENARIOS.iter().find(|s| s.name == "memory_saver").context("no scenario")?;
+    let run = trace("scenario", scenario, &[])?;
+    let axes = Axes::new(&run.book);
+    let mut seen = Vec::new();
+    for event in &run.truth.events {
+        let What::Mark { name, .. } = &event.what else { continue };
+        let since = Duration::from_nanos(event.t - run.book.header.t);
+        let paused = paused(&axes, &Moments::new(&run.book, At::Time(since))?);
+        seen.push((name.as_str(), paused.iter().map(|paused| paused.bytes >> 20).sum::<u64>()));
+    }
+    let expected = [
+        ("allocated", 0),
+        ("cache paused", 200),
+        ("all paused", 230),
+        ("weights resumed", 200),
+        ("all resumed", 0),
+        ("freed", 0),
+        ("paused again", 130),
+    ];
+    assert_eq!(seen, expected);
     Ok(())
 }
 

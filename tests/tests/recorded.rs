@@ -7,6 +7,7 @@
 use live_tests::recorded::{field, path, samples_agree};
 use tracer::ledger::{Book, Kind, Timeline};
 use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
+use tracer::report::diff::{Diff, Question, Run};
 use tracer::trace::record::FrameKind;
 
 const MIB: u64 = 1 << 20;
@@ -112,6 +113,26 @@ fn h200_torch_routes() {
     assert_eq!(inherited, [64]);
     let failure = book.failures.iter().find(|f| f.out_of_memory).expect("cudaMalloc of 4 TiB");
     assert_eq!((failure.api.as_str(), failure.requested), ("cudaMalloc", Some(4 << 40)));
+}
+
+/// PyTorch on an H200 with and without a communicator of NCCL, and with expandable segments: the differences are named.
+#[test]
+fn h200_torch_pair() {
+    let runs = ["h200-torch-pair", "h200-torch-pair-nccl", "h200-torch-pair-expandable"].map(|name| {
+        let (book, steps) = recorded(name);
+        assert!(steps.len() >= 3);
+        agrees(&book, &steps, 10);
+        assert!(book.losses.is_empty(), "{:?}", book.losses);
+        book
+    });
+    let axes = [0, 1, 2].map(|n| Axes::new(&runs[n]));
+    let first = |other: usize| {
+        let [base, other] = [0, other].map(|n| Run { axes: &axes[n], name: "run" });
+        Diff::new(&base, &other, &Question::default()).unwrap().verdict.suspects[0].clone()
+    };
+    // What NCCL and the driver for it take; the local memory that its first look-up of a kernel grows is there in both.
+    assert_eq!((first(1).kind, first(1).bytes), ("nccl", Some(102 << 20)));
+    assert_eq!((first(2).kind, first(2).bytes), ("expandable_segments", Some(-(4 << 20))));
 }
 
 /// A program with a static runtime on an H200: libcuda alone tells all.

@@ -74,6 +74,14 @@ fn servers_hold_what_nvidia_smi_says() {
     }
 }
 
+/// `--enable-memory-saver`, and `/release_memory_occupation` of the KV cache, then of the weights. (Recorded before the
+/// functions of `torch_memory_saver` had probes.)
+#[test]
+fn released_memory_is_not_held() {
+    let name = "h200-sglang-tp1-saver";
+    is_exact(name, &book(name), 4);
+}
+
 #[test]
 fn data_parallel_training_is_exact() {
     let book = book("h200-torch-ddp");

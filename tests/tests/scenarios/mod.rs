@@ -96,4 +96,5 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     plain("late_library"),
     on(2, "nccl"),
     plain("c10"),
+    plain("memory_saver"),
 ];

@@ -37,6 +37,16 @@ pub(super) fn makes_context(name: &str) -> bool {
     probe::by_symbol(name).is_some_and(|probe| probe.library == Lib::Cuda && probe.effect == Effect::Context)
 }
 
+/// True for what is freed inside calls that pause memory.
+pub(super) fn pauses(calls: &[String]) -> bool {
+    calls.iter().any(|name| effect(name) == Some(Effect::Pause))
+}
+
+/// True for what is made inside calls that resume paused memory.
+pub(super) fn resumes(calls: &[String]) -> bool {
+    calls.iter().any(|name| effect(name) == Some(Effect::Resume))
+}
+
 /// True for the runtime API (`cudaMalloc`), false for the driver's (`cuMemAlloc`).
 pub(super) fn is_runtime(name: &str) -> bool {
     probe::by_symbol(name).is_some_and(|probe| probe.library == Lib::Cudart)

@@ -181,6 +181,8 @@ impl Ledger {
             return;
         }
         let (t, death) = self.event_time(process, rm.t);
+        let pauses = matches!(rm.op, Op::Free { .. }) && death == Death::Freed && api::pauses(&calls);
+        let death = if pauses { Death::Paused } else { death };
         let event = Event { t, process, tid: rm.tid, calls: &calls, outer: rm.outer, stack: rm.stack, death };
         self.apply(&rm.op, &event);
     }

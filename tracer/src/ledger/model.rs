@@ -205,6 +205,12 @@ impl Allocation {
     pub fn live_at(&self, t: u64) -> bool {
         self.born <= t && self.died.is_none_or(|(died, _)| t < died)
     }
+
+    /// True when it took the place of memory that was paused.
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        super::api::resumes(&self.calls)
+    }
 }
 
 /// How a piece of memory went.
@@ -212,6 +218,8 @@ impl Allocation {
 pub enum Death {
     /// The process freed it.
     Freed,
+    /// The process gave it back and kept its addresses, to fill them again (`tms_pause` of `torch_memory_saver`).
+    Paused,
     /// The driver took it back when the process exited or closed its driver file.
     Reclaimed,
     /// Another process that had it mapped became its owner, or a file that it was exported to.

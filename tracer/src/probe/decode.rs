@@ -69,7 +69,7 @@ impl Probe {
                 CUDA_STATES.contains(&result) || (self.effect == Effect::Lookup && result == CUDA_NOT_FOUND)
             }
             super::Lib::Nccl => result == NCCL_IN_PROGRESS,
-            super::Lib::C10 => false,
+            super::Lib::C10 | super::Lib::MemorySaver => false,
         };
         result != 0 && self.returns_status() && !is_state
     }

@@ -96,6 +96,10 @@ pub enum Effect {
     Tensor,
     /// Such an allocator gave up.
     TensorFailure,
+    /// Gives physical memory back and keeps its addresses, until [`Effect::Resume`].
+    Pause,
+    /// Puts new physical memory behind them.
+    Resume,
     /// Anything else in which memory may appear.
     Trigger,
 }

@@ -34,11 +34,13 @@ pub enum Lib {
     Nccl,
     /// `PyTorch`'s `libc10.so`.
     C10,
+    /// `torch_memory_saver`'s hook, `torch_memory_saver_hook_mode_….abi3.so` (`torch_memory_saver_cpp.abi3.so` before 0.0.9).
+    MemorySaver,
 }
 
 impl Lib {
     /// Every library.
-    pub const ALL: [Self; 4] = [Self::Cuda, Self::Cudart, Self::Nccl, Self::C10];
+    pub const ALL: [Self; 5] = [Self::Cuda, Self::Cudart, Self::Nccl, Self::C10, Self::MemorySaver];
 
     /// Result type of its functions, 0 meaning success.
     const fn status_type(self) -> &'static str {
@@ -46,7 +48,7 @@ impl Lib {
             Self::Cuda => "CUresult",
             Self::Cudart => "cudaError_t",
             Self::Nccl => "ncclResult_t",
-            Self::C10 => "c10 returns no status",
+            Self::C10 | Self::MemorySaver => "no status is returned",
         }
     }
 }
@@ -58,6 +60,7 @@ impl fmt::Display for Lib {
             Self::Cudart => "libcudart",
             Self::Nccl => "libnccl",
             Self::C10 => "libc10",
+            Self::MemorySaver => "torch_memory_saver",
         })
     }
 }

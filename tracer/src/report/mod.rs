@@ -16,6 +16,7 @@ pub(crate) mod frames;
 pub mod holdings;
 pub mod html;
 pub mod json;
+pub mod paused;
 pub mod physical;
 pub mod printed;
 pub mod query;

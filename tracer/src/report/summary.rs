@@ -14,6 +14,7 @@ use super::explain::kv_budget::{self, KvBudget};
 use super::explain::verdict::{Facts, Verdict};
 use super::failures::{self, Failed, Holder};
 use super::holdings::{self, Device, Gpu, Process};
+use super::paused::{self, Paused};
 use super::physical;
 use super::printed::{self, MemoryReadings, PrintedMemory};
 use super::query::{self, Moments, Query};
@@ -87,6 +88,8 @@ pub struct Summary {
     pub memory_readings: Vec<MemoryReadings>,
     /// How the server sized its KV cache, a rank each.
     pub kv_budget: Vec<KvBudget>,
+    /// Memory that was given back and will be taken again.
+    pub paused: Vec<Paused>,
 }
 
 /// Where a trace comes from.
@@ -211,6 +214,7 @@ impl Summary {
             printed_memory: printed::printed(axes),
             memory_readings: printed::readings(axes),
             kv_budget,
+            paused: paused::paused(axes, &moments),
         })
     }
 

@@ -115,6 +115,12 @@ impl TestBook {
         self.book.allocations[row].died.get_or_insert((t, Death::Freed));
     }
 
+    /// `torch_memory_saver` gives it back for now.
+    pub(crate) fn pause(&mut self, row: usize) {
+        let t = self.tick();
+        self.book.allocations[row].died = Some((t, Death::Paused));
+    }
+
     /// The process becomes a member of a communicator of two.
     pub(crate) fn join(&mut self, process: usize, id: u64) {
         let t = self.tick();

@@ -114,6 +114,9 @@ impl Found {
 /// with similar names (`libnccl-net.so`, `libcudadebugger.so.1`, `libc10_cuda.so`) are none.
 #[must_use]
 pub fn recognise(name: &str) -> Option<Lib> {
+    if name.starts_with("torch_memory_saver_") && name.ends_with(".so") {
+        return Some(Lib::MemorySaver);
+    }
     let (lib, rest) = Lib::ALL.iter().find_map(|lib| {
         let rest = name.strip_prefix(&lib.to_string())?;
         rest.starts_with(['.', '-']).then_some((*lib, rest))
@@ -149,7 +152,7 @@ pub enum NamedError {
         source: io::Error,
     },
     /// None of the probed functions is in it.
-    #[error("{} defines no function of libcuda, libcudart, libnccl or libc10 (is it stripped?)", _0.display())]
+    #[error("{} defines no function of {} (is it stripped?)", _0.display(), Lib::ALL.map(|lib| lib.to_string()).join(", "))]
     NothingToProbe(PathBuf),
 }
 

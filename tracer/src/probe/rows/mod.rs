@@ -16,6 +16,7 @@ mod cudart_context;
 mod cudart_graph;
 mod cudart_memory;
 mod cudart_share;
+mod memory_saver;
 mod nccl;
 
 /// Every row by library. The order fixes the probe ids: newest ABI first within a function.
@@ -31,6 +32,7 @@ pub(super) static ALL: &[(Lib, &[Row])] = &[
     (Lib::Cudart, cudart_context::ROWS),
     (Lib::Nccl, nccl::ROWS),
     (Lib::C10, c10::ROWS),
+    (Lib::MemorySaver, memory_saver::ROWS),
 ];
 
 /// What every file of rows needs.

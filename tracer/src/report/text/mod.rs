@@ -7,6 +7,7 @@ mod errors;
 mod failures;
 mod head;
 mod kv_budget;
+mod paused;
 mod physical;
 pub mod plain;
 mod printed;
@@ -60,6 +61,7 @@ pub fn render(summary: &Summary, name: &str, style: Style) -> String {
         cells::second_table(summary, style),
         physical::against_nvml(summary, style),
         physical::apart(summary, style),
+        paused::paused(summary, style),
         budget,
         torch::allocators(summary, style),
         printed::memory(summary, style),

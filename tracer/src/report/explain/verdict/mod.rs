@@ -14,6 +14,7 @@ mod foreign;
 mod growth;
 mod imbalance;
 mod oom;
+mod paused;
 mod ruled_out;
 mod topics;
 mod words;
@@ -107,7 +108,7 @@ const OF_ONE: [Judge; 8] = [
 /// Finds causes of the difference between two runs.
 type PairJudge = fn(&Pair<'_, '_, '_>) -> Vec<Suspect>;
 
-const OF_TWO: [PairJudge; 8] = [
+const OF_TWO: [PairJudge; 9] = [
     budget::of_two,
     oom::of_two,
     foreign::of_two,
@@ -115,6 +116,7 @@ const OF_TWO: [PairJudge; 8] = [
     growth::of_two,
     allocator::expandable,
     configuration::of_two,
+    paused::of_two,
     topics::of_two,
 ];
 

@@ -132,7 +132,7 @@ fn custom_allreduce_alone() {
 type Change = fn(&mut TestBook);
 
 /// What is added to a server that is well, and the cause that must be named first.
-const CAUSES: [(&str, Change); 8] = [
+const CAUSES: [(&str, Change); 9] = [
     ("nccl", |t| {
         set(t, "NCCL_CUMEM_ENABLE=1");
         on_each_rank(t, |t, process, gpu| _ = of_nccl(t, process, gpu, 600 * MIB, &[PYNCCL]));
@@ -177,6 +177,13 @@ const CAUSES: [(&str, Change); 8] = [
     }),
     ("foreign_process", |t| {
         t.book.strangers.push(Stranger { gpu: 0, pid: 777, first: 0, last: t.book.end, bytes: Some(20 * GIB) });
+    }),
+    ("paused", |t| {
+        on_each_rank(t, |t, process, _| {
+            let rows = t.book.allocations.iter().enumerate().filter(|(_, row)| row.process == process);
+            let largest = rows.max_by_key(|(_, row)| row.bytes).map(|(n, _)| n);
+            t.pause(largest.expect("a rank with memory"));
+        });
     }),
     ("weights", |t| on_each_rank(t, |t, process, gpu| _ = t.allocate_by(process, gpu, 3 * GIB, &[MODEL]))),
 ];

@@ -1,10 +1,11 @@
-//! Where bytes went: every byte belongs to one topic, so that the topics' differences sum to the difference of the runs.
+//! Where bytes went: every byte belongs to one topic, so that the topics' differences, and that of what is paused, sum to the
+//! difference of the runs.
 
 use std::collections::BTreeMap;
 
 use super::facts::Held;
 use super::words::{by_rank, delta, list, setting};
-use super::{Pair, Suspect, Weight};
+use super::{Pair, Suspect, Weight, paused};
 use crate::ledger::Kind;
 use crate::lifecycle::kind_name;
 use crate::report::bytes::human;
@@ -222,7 +223,8 @@ impl Bytes {
 pub(super) fn sums(pair: &Pair<'_, '_, '_>) -> Vec<Bytes> {
     let mut sums = vec![Bytes::default(); TOPICS.len()];
     for (side, sign) in [(0, -1), (1, 1)] {
-        for held in &pair.side(side).held {
+        // What is paused is a difference of its own: its topic has it still.
+        for held in pair.side(side).held.iter().chain(&paused::held(pair.side(side))) {
             sums[topic(held)].add(pair.label(side, held.process), held, sign);
         }
     }
