@@ -6,6 +6,8 @@ mod page;
 use std::path::Path;
 
 use live_tests::browser::Browser;
+use live_tests::live::vramtrace;
+use live_tests::sim::{Config, Sim};
 use live_tests::synthetic::{self, HOSTILE, MIB, STEPS, Server};
 use page::{Opened, agrees, recorded, run};
 use serde_json::{Value, json};
@@ -41,6 +43,21 @@ fn a_server_of_eight_ranks_is_shown_as_reported() {
     let told =
         [&failure["requested_bytes"], &failure["free_bytes"], &failure["held_bytes"]].map(|n| n.as_i64().unwrap());
     assert_eq!(page.bytes("#failures .oom > p data"), told);
+    page.is_quiet();
+}
+
+/// Memory that is given back for a time is shown apart.
+#[test]
+fn paused_memory_is_shown() {
+    let sim = Sim::start(Config::default()).unwrap();
+    let file = sim.scratch().join("run.vrt");
+    let mut command = sim.command(vramtrace().unwrap().to_str().unwrap()).unwrap();
+    command.args(["run", "--as-root", "-o"]).arg(&file).arg("--").arg(sim.program("scenario")).arg("memory_saver");
+    assert!(command.output().unwrap().status.success());
+    let mut page = Opened::trace(&file).unwrap();
+    agrees(&mut page);
+    assert_eq!(page.bytes("#paused-table data"), [130 * MIB as i64]);
+    assert!(page.text("#torch").contains("Paused by torch_memory_saver"));
     page.is_quiet();
 }
 

@@ -2,7 +2,7 @@
 
 function torch() {
   const list = columns.filter(({ device }) => device.torch);
-  if (list.length === 0) return;
+  if (list.length === 0 && report.paused.length === 0) return;
   const n = (text) => ({ text, n: 1 });
   const figures = ({ allocated_bytes, reserved_bytes, slack_bytes, blocks }) => [
     bytes(allocated_bytes), bytes(reserved_bytes), slack_bytes < 0 ? change(slack_bytes) : bytes(slack_bytes), blocks.toLocaleString("en"),
@@ -14,10 +14,22 @@ function torch() {
   );
   show(
     "torch",
-    table(`Blocks handed out, segments taken, and what lies between, ${moment}`, ["Rank", "GPU", ...heads, n("Graph pools")], rows, { id: "torch-table" }),
+    list.length > 0 && table(`Blocks handed out, segments taken, and what lies between, ${moment}`, ["Rank", "GPU", ...heads, n("Graph pools")], rows, { id: "torch-table" }),
     list.map(torchDoubts),
     phases.length > 0 && el("details", {}, el("summary", {}, "By phase"), table("The same by phase: blocks by when they were asked for, segments by when they were made", ["Rank", "Phase", ...heads], phases)),
+    paused(),
   );
+}
+
+/** Memory that was given back and will be taken again. */
+function paused() {
+  if (report.paused.length === 0) return null;
+  const rows = report.paused.map((entry) => [name(entry.rank), entry.gpu, [swatch(entry.phase), name(entry.phase)], bytes(entry.bytes), entry.allocations.toLocaleString("en")]);
+  const heads = ["Rank", "GPU", "Phase", { text: "Paused", n: 1 }, { text: "Count", n: 1 }];
+  return [
+    el("h3", {}, "Paused by torch_memory_saver"),
+    table(`Given back to the GPU, to be taken again, ${moment}: part of no sum, though PyTorch goes on counting it as its own`, heads, rows, { id: "paused-table" }),
+  ];
 }
 
 /** What makes the figures less than exact, and when the allocator gave up. */
