@@ -21,9 +21,7 @@ pub(super) fn trust(summary: &Summary, name: &str, style: Style) -> String {
         lines.push(style.alarm(&text));
     }
     lines.push(ledger(summary, style));
-    let late =
-        |library| format!("Late: {library} was in use before its probes were placed; its first calls were not seen");
-    lines.extend(named(&summary.probes.late, "other libraries", late).map(|text| style.warning(&text)));
+    lines.extend(late(&summary.probes.late).map(|text| style.warning(&text)));
     let failed = |symbol| format!("Not probed: {symbol}");
     lines.extend(named(&summary.probes.failed, "other functions", failed).map(|text| style.warning(&text)));
     lines.extend(summary.notices.iter().map(|notice| style.warning(&format!("Note: {notice}"))));
@@ -66,6 +64,27 @@ fn ledger(summary: &Summary, style: Style) -> String {
 
 fn quiet_samples(summary: &Summary) -> String {
     counted(summary.devices().map(|(_, device)| device.compared.quiet_samples).sum(), "quiet sample")
+}
+
+/// Libraries that were in use before tracing began: one by its path, several by name. Whoever attaches knows that.
+fn late(libraries: &[String]) -> Option<String> {
+    let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+    match libraries {
+        [] => None,
+        [path] => Some(format!("Late: {path} was in use before its probes were placed; its first calls were not seen")),
+        paths => {
+            let first: Vec<String> = paths.iter().take(NAMED).map(name).collect();
+            let more = match paths.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more (--format json lists all)"),
+            };
+            Some(format!(
+                "Late: {} libraries were in use before their probes were placed; their first calls were not seen: {}{more}",
+                paths.len(),
+                first.join(", ")
+            ))
+        }
+    }
 }
 
 /// A line for each of the first `items`, and one that counts the rest.
