@@ -133,3 +133,17 @@ fn gpus(summary: &Summary) -> Vec<String> {
     }
     names.into_iter().map(|(name, count)| format!("{count} × {name}")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_use_before_is_one_line() {
+        let paths = |n: usize| (0..n).map(|n| format!("/usr/lib/lib{n}.so")).collect::<Vec<_>>();
+        assert_eq!(late(&[]), None);
+        assert!(late(&paths(1)).unwrap().starts_with("Late: /usr/lib/lib0.so was in use"));
+        assert!(late(&paths(2)).unwrap().ends_with("not seen: lib0.so, lib1.so"));
+        assert!(late(&paths(7)).unwrap().ends_with("lib3.so, lib4.so and 2 more (--format json lists all)"));
+    }
+}
