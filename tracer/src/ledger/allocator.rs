@@ -24,6 +24,8 @@ pub(super) struct Allocators {
     live: Map<(usize, u64), usize>,
     /// What each process has mapped, by address.
     mapped: Map<usize, BTreeMap<u64, Mapped>>,
+    /// Devices whose segments are paused, by process and address.
+    paused: Map<(usize, u64), u32>,
 }
 
 /// What is known of a device beside its table.
@@ -36,9 +38,21 @@ struct State {
 }
 
 impl Allocators {
-    /// Memory was mapped in a process.
-    pub(super) fn map(&mut self, process: usize, base: u64, bytes: u64, row: RowId) {
+    /// Memory was mapped in a process. In the place of a segment that was paused it is one.
+    pub(super) fn map(&mut self, process: usize, base: u64, bytes: u64, row: RowId, rows: &mut Rows) {
+        if let Some(device) = self.paused.remove(&(process, base)) {
+            rows.get(row).is_segment_of(device, base);
+        }
         self.mapped.entry(process).or_default().insert(base, Mapped { bytes, row });
+    }
+
+    /// Memory will be unmapped, to be mapped again at the same address.
+    pub(super) fn pause(&mut self, process: usize, base: u64, rows: &mut Rows) {
+        let mapped = self.mapped.get(&process).and_then(|mapped| mapped.get(&base));
+        let segment = mapped.and_then(|mapped| rows.get(mapped.row).segment());
+        if let Some((device, _)) = segment {
+            self.paused.insert((process, base), device);
+        }
     }
 
     /// It is mapped no more.

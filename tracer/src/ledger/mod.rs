@@ -220,10 +220,15 @@ impl Ledger {
             // Addresses label; they own nothing.
             Op::Map { base, length, client, object, .. } => {
                 if let Some(row) = objects.row(client, object) {
-                    self.allocators.map(event.process, base, length, row);
+                    self.allocators.map(event.process, base, length, row, rows);
                 }
             }
-            Op::Unmap { base } => self.allocators.unmap(event.process, base),
+            Op::Unmap { base } => {
+                if api::pauses(event.calls) {
+                    self.allocators.pause(event.process, base, rows);
+                }
+                self.allocators.unmap(event.process, base);
+            }
             Op::Unknown { .. } => {}
         }
     }

@@ -5,7 +5,8 @@
 //! held against each other, and what was there before tracing began is known.
 
 use super::query::Timeline;
-use super::{Allocation, Book, ProcessInfo};
+use super::{Allocation, Book, Death, ProcessInfo};
+use crate::map::Map;
 
 /// All that a trace says about `PyTorch`'s caching allocators.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +133,26 @@ impl TorchDevice {
         self.segments.iter().filter_map(|segment| book.allocations.get(segment.row as usize))
     }
 
+    /// The same as the allocator has them. It notices nothing when memory is paused: to it a segment is there until other memory
+    /// takes its place at its address. `died` is [`Death::Paused`] for no row.
+    #[must_use]
+    pub fn kept(&self, book: &Book) -> Vec<Allocation> {
+        let mut births: Map<u64, Vec<u64>> = Map::default();
+        for (segment, row) in self.segments.iter().zip(self.segments(book)) {
+            births.entry(segment.address).or_default().push(row.born);
+        }
+        let next = |address: u64, t: u64| births.get(&address)?.iter().copied().find(|born| *born >= t);
+        let kept = |(segment, row): (&Segment, &Allocation)| match row.died {
+            Some((t, Death::Paused)) => {
+                Allocation { died: next(segment.address, t).map(|t| (t, Death::Freed)), ..row.clone() }
+            }
+            _ => row.clone(),
+        };
+        self.segments.iter().zip(self.segments(book)).map(kept).collect()
+    }
+
     /// Bytes reserved at `t`: what it last said, and what came and went since (a cache that is emptied is not reported).
+    /// `segments` is of those [`kept`](Self::kept).
     #[must_use]
     pub fn reserved_at(&self, t: u64, segments: &Timeline) -> u64 {
         let figures = self.figures_at(t).unwrap_or_default();

@@ -111,7 +111,8 @@ pub(super) fn by_device(axes: &Axes<'_>, moments: &Moments) -> BTreeMap<(usize, 
 
 fn allocator(axes: &Axes<'_>, device: &TorchDevice, t: u64, blocks: &[&Block]) -> TorchMemory {
     let book = axes.book();
-    let timeline = Timeline::of(device.segments(book));
+    let kept = device.kept(book);
+    let timeline = Timeline::of(&kept);
     let figures = device.figures_at(t);
     let before = figures.map_or(0, |figures| figures.before);
     let mut sum = TorchSum { reserved_bytes: device.reserved_at(t, &timeline), ..TorchSum::default() };
@@ -124,9 +125,7 @@ fn allocator(axes: &Axes<'_>, device: &TorchDevice, t: u64, blocks: &[&Block]) -
             graph_pools.hand_out(block);
         }
     }
-    let mut segments = 0;
-    for (segment, row) in device.segments.iter().zip(device.segments(book)).filter(|(_, row)| row.live_at(t)) {
-        segments += 1;
+    for (segment, row) in device.segments.iter().zip(&kept).filter(|(_, row)| row.live_at(t)) {
         phases.entry(phase(axes, row)).or_default().reserved_bytes += row.bytes;
         graph_pools.reserved_bytes += if segment.in_graph_pool { row.bytes } else { 0 };
     }
@@ -135,13 +134,14 @@ fn allocator(axes: &Axes<'_>, device: &TorchDevice, t: u64, blocks: &[&Block]) -
     let reported =
         figures.map(|Figures { t, reserved, .. }| Reported { time_ns: since_start(book, t), reserved_bytes: reserved });
     let attached = book.processes.get(device.process).is_some_and(|process| process.attached);
+    let live = || device.segments(book).filter(|row| row.live_at(t));
     TorchMemory {
         ordinal: device.ordinal,
         sum: sum.settled(),
         graph_pools: graph_pools.settled(),
         before_bytes: before,
-        segments_bytes: timeline.at(t),
-        segments,
+        segments_bytes: live().fold(0, |sum, row| row.bytes.saturating_add(sum)),
+        segments: live().count() as u64,
         reported,
         events: device.events,
         mismatches: device.mismatches,

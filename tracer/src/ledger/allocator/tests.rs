@@ -12,12 +12,15 @@ struct Scene {
     t: u64,
     allocated: u64,
     reserved: u64,
+    /// Around all driver requests.
+    calls: Vec<String>,
 }
 
 impl Scene {
     fn rm(&mut self, op: Op) {
         self.t += 10;
-        self.ledger.push(Record::Rm(Rm { t: self.t, pid: 7, tid: 7, op, ..Rm::default() }));
+        let calls = self.calls.clone();
+        self.ledger.push(Record::Rm(Rm { t: self.t, pid: 7, tid: 7, calls, op, ..Rm::default() }));
     }
 
     /// A segment, mapped.
@@ -91,6 +94,38 @@ fn blocks_lie_in_the_segments_mapped_under_them() {
     // Nothing was reported since, but a segment went.
     assert_eq!(device.reserved_at(emptied, &segments), 20 * MIB);
     assert_eq!((device.events, device.mismatches, device.reserved_mismatches(&segments, false)), (3, 0, 0));
+}
+
+/// The allocator counts a segment on while `torch_memory_saver` has it paused, and when other memory has taken its place.
+#[test]
+fn what_is_paused_stays_reserved() {
+    let mut scene = Scene::default();
+    let (weights, cache) = (scene.segment(2, 2 * MIB), scene.segment(3, 20 * MIB));
+    scene.block(weights, 512);
+    scene.block(cache, 9 << 20);
+    scene.calls = vec!["tms_pause".into(), "cuMemUnmap".into()];
+    scene.release(3, 20 * MIB);
+    scene.release(2, 2 * MIB);
+    scene.reserved = 22 * MIB;
+    let paused = scene.t;
+    scene.block(weights + MIB, 1024);
+    scene.calls = vec!["tms_resume".into(), "cuMemCreate".into()];
+    scene.segment(3, 20 * MIB);
+    scene.reserved = 22 * MIB;
+    let half = scene.t;
+    scene.block(cache + 10 * MIB, 1 << 20);
+    scene.calls.clear();
+    scene.release(3, 20 * MIB);
+    let freed = scene.t;
+    scene.block(weights + MIB, -1024);
+    let book = scene.finish();
+    let device = &book.torch.devices[0];
+    let segments = Timeline::of(&device.kept(&book));
+    let reserved = [paused, half, freed].map(|t| device.reserved_at(t, &segments) / MIB);
+    assert_eq!(reserved, [22, 22, 2]);
+    assert_eq!(device.reserved_mismatches(&segments, false), 0);
+    let held = Timeline::of(device.segments(&book));
+    assert_eq!([paused, half, freed].map(|t| held.at(t) / MIB), [0, 20, 0]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) fn allocators(summary: &Summary, style: Style) -> String {
         text += &doubts(&process.rank, torch);
     }
     text += &failures(&allocators);
-    text + &by_phase(&allocators, !summary.paused.is_empty(), style)
+    text + &by_phase(&allocators, style)
 }
 
 fn columns(names: &[Column], more: Option<&'static str>) -> Vec<Column> {
@@ -67,7 +67,7 @@ fn doubts(rank: &str, torch: &TorchMemory) -> String {
 }
 
 /// All ranks together; nothing where there is one phase.
-fn by_phase(allocators: &[(&Process, &Device, &TorchMemory)], is_paused: bool, style: Style) -> String {
+fn by_phase(allocators: &[(&Process, &Device, &TorchMemory)], style: Style) -> String {
     let mut phases: BTreeMap<(usize, &str), TorchSum> = BTreeMap::new();
     for of in allocators.iter().flat_map(|(.., torch)| &torch.phases) {
         phases.entry((phase_order(&of.phase), &of.phase)).or_default().add(&of.sum);
@@ -79,13 +79,10 @@ fn by_phase(allocators: &[(&Process, &Device, &TorchMemory)], is_paused: bool, s
     for ((_, phase), sum) in &phases {
         table.row([(*phase).to_owned()].into_iter().chain(numbers(sum, None)));
     }
-    let paused = if is_paused { ", or in memory that is paused" } else { "" };
-    let note = format!(
-        "  Blocks by when they were asked for, segments by when they were made: slack below zero lies in another phase's \
-         segments{paused}."
-    );
+    let note = "  Blocks by when they were asked for, segments by when they were made: slack below zero lies in another \
+                phase's segments.";
     let text = "\n".to_owned() + &style.title("The same by phase") + "\n" + &table.render();
-    text + &if phases.values().any(|sum| sum.slack_bytes < 0) { sentence(&note) } else { String::new() }
+    text + &if phases.values().any(|sum| sum.slack_bytes < 0) { sentence(note) } else { String::new() }
 }
 
 fn failures(allocators: &[(&Process, &Device, &TorchMemory)]) -> String {
