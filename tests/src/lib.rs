@@ -5,6 +5,7 @@ pub mod disk;
 pub mod driver;
 pub mod faults;
 pub mod live;
+pub mod paused;
 pub mod pythons;
 pub mod rawlog;
 pub mod recorded;

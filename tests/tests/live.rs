@@ -6,16 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use live_tests::sim::{Config, Sim, workspace_binary};
 use live_tests::truth::{Event, Owned, Truth, What};
 use tracer::ledger::{Allocation, Book, Death, Kind};
-use tracer::lifecycle::Axes;
-use tracer::report::At;
-use tracer::report::paused::paused;
-use tracer::report::query::Moments;
 
 mod scenarios;
 use scenarios::{End, SCENARIOS, Scenario};
@@ -257,30 +252,9 @@ fn older_forms_of_the_driver_interface() -> Result<()> {
     Ok(())
 }
 
-/// What `torch_memory_saver` gives back and will take again is told apart from what it frees.
 #[test]
 fn paused_memory() -> Result<()> {
-    let scenario = SCENARIOS.iter().find(|s| s.name == "memory_saver").context("no scenario")?;
-    let run = trace("scenario", scenario, &[])?;
-    let axes = Axes::new(&run.book);
-    let mut seen = Vec::new();
-    for event in &run.truth.events {
-        let What::Mark { name, .. } = &event.what else { continue };
-        let since = Duration::from_nanos(event.t - run.book.header.t);
-        let paused = paused(&axes, &Moments::new(&run.book, At::Time(since))?);
-        seen.push((name.as_str(), paused.iter().map(|paused| paused.bytes >> 20).sum::<u64>()));
-    }
-    let expected = [
-        ("allocated", 0),
-        ("cache paused", 200),
-        ("all paused", 230),
-        ("weights resumed", 200),
-        ("all resumed", 0),
-        ("freed", 0),
-        ("paused again", 130),
-    ];
-    assert_eq!(seen, expected);
-    Ok(())
+    live_tests::paused::is_told_apart(&Sim::start(Config::default())?, None)
 }
 
 /// Kernels before 6.6 have no multi-uprobes. Taking this many probes away one by one takes half a minute.

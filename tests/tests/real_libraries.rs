@@ -1,9 +1,10 @@
-//! NVIDIA's own libcudart and libcuda, without a device: every probe that is placed fires, and what fails is recorded with
+//! NVIDIA's own libcudart and libcuda, and `torch_memory_saver`'s hook, without a device: every probe that is placed fires, and what fails is recorded with
 //! no bytes.
 //!
 //! `VRAMTRACE_REAL_LIBS` names their directory (`cargo xtask setup` fetches them).
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -84,6 +85,7 @@ fn every_probe_fires(lib: Lib, library: &str, driver: Option<&str>) -> Result<()
 }
 
 const DRIVER: &str = "libcuda/libcuda.so.1";
+const HOOK: &str = "torch_memory_saver_hook_mode_torch.abi3.so";
 
 #[test]
 fn driver() -> Result<()> {
@@ -118,4 +120,20 @@ fn runtime_13_without_a_driver() -> Result<()> {
 #[test]
 fn runtime_13() -> Result<()> {
     every_probe_fires(Lib::Cudart, "cudart-13/libcudart.so.13", Some(DRIVER))
+}
+
+/// The hook of `torch_memory_saver` itself, on the simulated driver. It is linked against the runtime of CUDA 13, and needs
+/// nothing of it here that the simulated one has not.
+#[test]
+fn memory_saver() -> Result<()> {
+    let sim = Sim::start(Config::default())?;
+    let libraries = sim.scratch().join("lib");
+    std::fs::create_dir(&libraries)?;
+    symlink(sim.program("libcudart.so.12"), libraries.join("libcudart.so.13"))?;
+    symlink(real("memory-saver")?.join(HOOK), libraries.join(HOOK))?;
+    live_tests::paused::is_told_apart(&sim, Some(&libraries))?;
+    let book = book(&sim.scratch().join("paused.vrt"))?;
+    let hook = book.libraries.iter().find(|library| library.path.ends_with(HOOK)).context("it was not found")?;
+    ensure!(hook.placed == 2 && hook.missing.is_empty(), "{hook:?}");
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Real CUDA libraries and headers for symbol and attach checks, unpacked under `target/real-libs`, never installed.
 //!
-//! The runtime comes from Python wheels, the driver library from Debian's non-free: both by name, through their own clients.
+//! The runtime and `torch_memory_saver` come from Python wheels, the driver library from Debian's non-free: all by name, through
+//! their own clients.
 
 use std::{
     fs,
@@ -39,6 +40,10 @@ const WHEELS: [Wheel; 3] = [
     Wheel { package: "nvidia-cuda-runtime", version: "13.0.96", folder: "cudart-13", library: "libcudart.so.13" },
 ];
 
+/// `torch_memory_saver`, and its hook for CUDA 13 that takes no `LD_PRELOAD`.
+const SAVER: (&str, &str) = ("torch-memory-saver", "0.0.10");
+const SAVER_HOOK: &str = "torch_memory_saver_hook_mode_torch_cu13.abi3.so";
+
 /// Debian package with `libcuda.so.1`.
 const DRIVER: &str = "libcuda1";
 
@@ -53,6 +58,10 @@ pub(crate) fn fetch() -> Result<()> {
         install(&dir().join(wheel.folder), &["include", wheel.library], |scratch| unpack_wheel(wheel, scratch))
             .with_context(|| format!("cannot get {} {} as a Python wheel", wheel.package, wheel.version))?;
     }
+    install(&dir().join("memory-saver"), &["torch_memory_saver_hook_mode_torch.abi3.so"], |scratch| {
+        Ok(vec![find(&unpack_package(SAVER.0, SAVER.1, scratch)?, SAVER_HOOK)?])
+    })
+    .with_context(|| format!("cannot get {} {} as a Python wheel", SAVER.0, SAVER.1))?;
     install(&dir().join("libcuda"), &["libcuda.so.1"], unpack_driver)
         .with_context(|| format!("cannot get {DRIVER} from Debian's non-free"))
 }
@@ -79,14 +88,20 @@ fn install(folder: &Path, names: &[&str], unpack: impl Fn(&Path) -> Result<Vec<P
 
 /// Headers and library of a runtime.
 fn unpack_wheel(wheel: &Wheel, scratch: &Path) -> Result<Vec<PathBuf>> {
-    let wanted = format!("{}=={}", wheel.package, wheel.version);
+    let unpacked = unpack_package(wheel.package, wheel.version, scratch)?;
+    let header = find(&unpacked, "/include/cuda_runtime_api.h")?;
+    let headers = header.parent().context("a file lies in a directory")?.to_path_buf();
+    Ok(vec![headers, find(&unpacked, wheel.library)?])
+}
+
+/// Where the files of a package's wheel lie.
+fn unpack_package(package: &str, version: &str, scratch: &Path) -> Result<PathBuf> {
+    let wanted = format!("{package}=={version}");
     let pip = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", "."];
     run(Command::new(python()?).args(pip).arg(wanted).current_dir(scratch))?;
     let file = find(scratch, ".whl")?;
     run(Command::new(python()?).args(["-m", "zipfile", "-e"]).arg(file).arg("unpacked").current_dir(scratch))?;
-    let header = find(&scratch.join("unpacked"), "/include/cuda_runtime_api.h")?;
-    let headers = header.parent().context("a file lies in a directory")?.to_path_buf();
-    Ok(vec![headers, find(&scratch.join("unpacked"), wheel.library)?])
+    Ok(scratch.join("unpacked"))
 }
 
 /// A Python with pip: the one on PATH, else the system's.
