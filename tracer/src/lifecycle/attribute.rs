@@ -1,6 +1,6 @@
 //! Which phase, role and owner a piece of memory belongs to, and which rule says so.
 //!
-//! Precedence for the phase: the innermost Python frame that a rule fits; else a window (an API call around it, a
+//! Precedence for the phase: the innermost frame that a rule fits; else a window (an API call around it, a
 //! communicator being made, a capture); else the state that log lines put the process in; else a fallback rule's frame.
 //! Where weaker evidence names a sub-phase of what stronger evidence says, the sub-phase counts: a graph instantiated while
 //! prefill graphs are captured is `cuda_graph.prefill`.

@@ -60,10 +60,10 @@ fn facts(book: &Book, rules: &Rules, stack: &[u32], matched: &[Box<[u16]>]) -> S
         if frame.kind == FrameKind::Native {
             caller = caller.or(Some(frame).filter(|frame| is_caller(frame)));
             found.native.extend(of_frame.iter().copied());
-            continue;
+        } else {
+            found.has_python |= frame.kind == FrameKind::Python;
+            found.python.extend(of_frame.iter().copied());
         }
-        found.has_python |= frame.kind == FrameKind::Python;
-        found.python.extend(of_frame.iter().copied());
         for &rule in of_frame {
             found.take(rules, rule);
         }

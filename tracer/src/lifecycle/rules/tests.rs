@@ -61,6 +61,7 @@ fn errors_name_file_rule_and_fix() {
         &rule("role = \"draft\"\npython = [\"a.py: f\"]\nduring = [\"warmup\"]"),
         &rule("phase = \"weights\"\ncalls = [\"x\"]\nfallback = true"),
         &rule("owner = \"x\"\nlog = 'x'"),
+        &rule("phase = \"weights\"\nnative = [\"libx.so*\"]"),
         &rule("phase = \"weights\"\nlog = 'x'\nversions = \">=1\""),
         &rule("phase = \"weights\"\nkinds = [\"memory\"]"),
         &(rule("phase = \"weights\"\nlog = 'x'") + "[[rule]]\nname = \"mine\"\nphase = \"weights\"\nlog = 'y'\n"),

@@ -102,8 +102,8 @@ impl RuleText {
         let evidence = self.evidence();
         let within = |allowed: &[&str]| evidence.iter().all(|name| allowed.contains(name));
         let fits = if self.phase.is_some() {
-            let one_of = [&["python"][..], &["calls", "capture", "kinds"], &["log"]];
-            let hint = "evidence of a phase is `python`, or `calls`, `capture` and `kinds`, or `log`";
+            let one_of = [&["python"][..], &["native"], &["calls", "capture", "kinds"], &["log"]];
+            let hint = "evidence of a phase is `python`, or `native`, or `calls`, `capture` and `kinds`, or `log`";
             (one_of.iter().any(|allowed| within(allowed)), hint)
         } else if self.role.is_some() {
             (
@@ -131,8 +131,11 @@ impl RuleText {
         if self.phase.is_none() && (!self.during.is_empty() || self.fallback) {
             return Err("`during` and `fallback` go with `phase`: take them out".to_owned());
         }
-        if self.fallback && self.python.is_empty() {
-            return Err("`fallback` goes with `python`: take it out".to_owned());
+        if self.fallback && self.python.is_empty() && self.native.is_empty() {
+            return Err("`fallback` goes with `python` and `native`: take it out".to_owned());
+        }
+        if self.phase.is_some() && self.native.iter().any(|pattern| !pattern.contains(": ")) {
+            return Err("a library alone tells no phase: name functions, like `libx.so*: *Class::method*`".to_owned());
         }
         Ok(())
     }

@@ -213,6 +213,20 @@ fn plain_pytorch() {
             ),
             ("serving.forward", "other", &["train.py: main", &call, "model.py: Net.forward", &call]),
             (
+                "distributed_init.ddp",
+                "other",
+                &[
+                    "train.py: main",
+                    "torch/nn/parallel/distributed.py: DistributedDataParallel.__init__",
+                    "torch/distributed/utils.py: _verify_param_shape_across_processes",
+                ],
+            ),
+            (
+                "weights",
+                "other",
+                &["train.py: main", "torch/distributed/fsdp/_fully_shard/_fully_shard.py: fully_shard"],
+            ),
+            (
                 "serving.backward",
                 "other",
                 &[
@@ -226,6 +240,14 @@ fn plain_pytorch() {
             ("unattributed", "other", &["train.py: main"]),
         ],
     );
+    // The engine's threads run no Python but for hooks and functions of the program's own.
+    let engine =
+        ("torch::autograd::Engine::thread_main(std::shared_ptr<GraphTask> const&)", "/torch/lib/libtorch_cpu.so");
+    let mut scene = Scene::new("python train.py");
+    let row = scene.allocate(&[]);
+    let stack = scene.t.stack(&[engine, ("at::empty_cuda", "/torch/lib/libtorch_cuda.so")]);
+    scene.t.book.allocations[row].stack = Some(stack);
+    assert_eq!(scene.phase(row), "serving.backward");
     // A context has its own phase where no frame tells another.
     let mut scene = Scene::new("python train.py");
     let row = scene.allocate(&["train.py: main"]);
