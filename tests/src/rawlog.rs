@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use bytemuck::Zeroable as _;
@@ -243,7 +244,7 @@ pub fn records(lines: &[Line]) -> Vec<Record> {
                 let error = errors.rfind(|&result| result != 0);
                 let decoded = at_return(*cmd, words, error).and_then(|ioctl| ioctl::decode(&ioctl, DRIVER));
                 let Some(decoded) = decoded else { continue };
-                let (status, calls): (_, Vec<_>) = (decoded.status, calls.iter().map(|&e| api(e)).collect());
+                let (status, calls): (_, Arc<[_]>) = (decoded.status, calls.iter().map(|&e| api(e)).collect());
                 records.extend(decoded.ops.into_iter().map(|op| {
                     Record::Rm(Rm { t, pid, tid, status, calls: calls.clone(), outer, op, ..Rm::default() })
                 }));

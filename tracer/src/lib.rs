@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod lifecycle;
 pub mod live;
 mod map;
+mod parallel;
 pub mod probe;
 pub mod report;
 pub mod stack;

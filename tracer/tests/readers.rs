@@ -171,7 +171,7 @@ fn begin(title: &str) -> Vec<Record> {
 fn alloc(t: u64, api: &str, parent: u32, object: u32, class: u32, more: &Alloc) -> Record {
     let op = Op::Alloc(Alloc { client: 1, parent, object, class, file: 7, ..more.clone() });
     let calls = if api.is_empty() { Vec::new() } else { vec![api.to_owned()] };
-    Record::Rm(Rm { t, pid: 41, tid: 41, calls, stack: Some(0), op, ..Rm::default() })
+    Record::Rm(Rm { t, pid: 41, tid: 41, calls: calls.into(), stack: Some(0), op, ..Rm::default() })
 }
 
 fn memory(t: u64, api: &str, object: u32, bytes: u64) -> Record {

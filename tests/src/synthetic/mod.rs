@@ -190,7 +190,7 @@ impl Scene {
     }
 
     fn rm(&mut self, t: u64, rank: u32, status: u32, api: &str, stack: Option<u32>, op: Op) -> Result<()> {
-        let calls = vec![api.to_owned()];
+        let calls = [api.to_owned()].into();
         self.put(&Record::Rm(Rm {
             t,
             pid: pid(rank),

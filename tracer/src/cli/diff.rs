@@ -51,9 +51,9 @@ pub(super) struct Args {
 /// Prints the comparison.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
-    let books = [open::book(&args.base)?, open::book(&args.other)?];
+    let books = open::books([&args.base, &args.other])?;
     let names = names([&args.base, &args.other]);
-    let axes = books.each_ref().map(|book| Axes::with_rules(book, &rules));
+    let axes = open::both(books.each_ref(), |book| open::kept(Axes::with_rules(book, &rules)));
     let [base, other] = [0, 1].map(|n| Run { name: &names[n], axes: &axes[n] });
     let question = Question { by: distinct(&args.by), when: args.at.unwrap_or_default() };
     let diff = Diff::new(&base, &other, &question)?;

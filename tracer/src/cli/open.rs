@@ -1,7 +1,10 @@
 //! Opening traces.
 
 use std::io::ErrorKind;
+use std::mem::ManuallyDrop;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
 use anyhow::anyhow;
 use tracer::ledger::Book;
@@ -15,6 +18,25 @@ pub(super) fn book(path: &Path) -> anyhow::Result<Book> {
     Book::read(path).map_err(|error| match remedy(&error) {
         "" => error.into(),
         remedy => anyhow!("{error}; {remedy}"),
+    })
+}
+
+/// Reads two traces at once.
+pub(super) fn books(paths: [&Path; 2]) -> anyhow::Result<[ManuallyDrop<Book>; 2]> {
+    let [base, other] = both(paths, book);
+    Ok([kept(base?), kept(other?)])
+}
+
+/// Spares a program that is about to end the work of taking apart what the system takes back at once.
+pub(super) fn kept<T>(value: T) -> ManuallyDrop<T> {
+    ManuallyDrop::new(value)
+}
+
+/// Does the same with two at once.
+pub(super) fn both<P: Send, T: Send>([base, other]: [P; 2], work: impl Fn(P) -> T + Sync) -> [T; 2] {
+    thread::scope(|scope| {
+        let other = scope.spawn(|| work(other));
+        [work(base), other.join().unwrap_or_else(|panic| resume_unwind(panic))]
     })
 }
 

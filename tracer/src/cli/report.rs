@@ -54,24 +54,24 @@ pub(super) struct Args {
 /// Prints the report of each file, one after the other; of traces of one server on several hosts, one report.
 pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let rules = args.reading.rules()?;
-    let mut books = args.files.iter().map(|path| open::book(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let books = args.files.iter().map(|path| open::book(path)).collect::<anyhow::Result<Vec<_>>>()?;
     if !args.each && Book::are_of_one_run(&books) {
         let names: Vec<_> = args.files.iter().map(|path| path.to_string_lossy()).collect();
-        print(args, &Book::merge(books), &names.join(", "), &rules)?;
+        print(args, &open::kept(Book::merge(books)), &names.join(", "), &rules)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (n, (path, book)) in args.files.iter().zip(books.drain(..)).enumerate() {
+    for (n, (path, book)) in args.files.iter().zip(open::kept(books).iter()).enumerate() {
         if n > 0 && args.format == Format::Text {
             output::to_stdout(b"\n")?;
         }
-        print(args, &book, &path.to_string_lossy(), &rules)?;
+        print(args, book, &path.to_string_lossy(), &rules)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(args: &Args, book: &Book, name: &str, rules: &Rules) -> anyhow::Result<()> {
     let by = distinct(&args.by);
-    let axes = Axes::with_rules(book, rules);
+    let axes = open::kept(Axes::with_rules(book, rules));
     let query = match by.is_empty() {
         true => Query::suiting(&axes, args.at),
         false => Query { by, at: args.at, ..Query::default() },

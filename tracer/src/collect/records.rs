@@ -1,5 +1,7 @@
 //! Kernel events to trace records: what needs nothing but the event itself.
 
+use std::sync::Arc;
+
 use tracer_ebpf as wire;
 
 use super::ioctl::Decoded;
@@ -46,7 +48,7 @@ pub(super) fn block(block: &wire::Block, stack: Option<u32>) -> Block {
 pub(super) fn rm(ioctl: &wire::Ioctl, decoded: Decoded, stack: Option<u32>) -> impl Iterator<Item = Rm> {
     let wire::Header { time_ns: t, tgid: pid, tid, .. } = ioctl.header;
     let frames = &ioctl.calls[..(ioctl.depth as usize).min(wire::DEPTH)];
-    let calls: Vec<String> = frames.iter().map(|f| symbol(f.probe)).collect();
+    let calls: Arc<[String]> = frames.iter().map(|f| symbol(f.probe)).collect();
     let (start, unfinished) = (ioctl.enter_ns, ioctl.unfinished != 0);
     let (status, outer) = (decoded.status, frames.first().map_or(0, |f| f.enter_ns));
     let record = move |op| Rm { t, start, unfinished, pid, tid, status, calls: calls.clone(), outer, stack, op };

@@ -1,5 +1,7 @@
 //! What the probe table says about calls: the one source for what memory that appears inside one is for.
 
+use std::sync::LazyLock;
+
 use super::Kind;
 use crate::probe::{self, Effect, Lib};
 use crate::trace::record::{Frame, FrameKind};
@@ -37,14 +39,21 @@ pub(super) fn makes_context(name: &str) -> bool {
     probe::by_symbol(name).is_some_and(|probe| probe.library == Lib::Cuda && probe.effect == Effect::Context)
 }
 
+/// Functions of an effect. There are one or two of those that are asked for here, so that to compare names is quick.
+fn functions(effect: Effect) -> Vec<&'static str> {
+    probe::table().iter().filter(|probe| probe.effect == effect).map(|probe| probe.symbol).collect()
+}
+
 /// True for what is freed inside calls that pause memory.
 pub(super) fn pauses(calls: &[String]) -> bool {
-    calls.iter().any(|name| effect(name) == Some(Effect::Pause))
+    static PAUSES: LazyLock<Vec<&str>> = LazyLock::new(|| functions(Effect::Pause));
+    calls.iter().any(|name| PAUSES.contains(&name.as_str()))
 }
 
 /// True for what is made inside calls that resume paused memory.
 pub(super) fn resumes(calls: &[String]) -> bool {
-    calls.iter().any(|name| effect(name) == Some(Effect::Resume))
+    static RESUMES: LazyLock<Vec<&str>> = LazyLock::new(|| functions(Effect::Resume));
+    calls.iter().any(|name| RESUMES.contains(&name.as_str()))
 }
 
 /// True for the runtime API (`cudaMalloc`), false for the driver's (`cuMemAlloc`).

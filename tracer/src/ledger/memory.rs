@@ -6,6 +6,8 @@
 //! owner, and to nobody while a kernel client is it (`_gpuCollectMemInfo`, `gpu_rmapi.c`).
 //! UVM's own duplicates are left out: they stand behind their source and go with its mapping.
 
+use std::collections::hash_map::Entry;
+
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use super::{Death, Kind};
 use crate::map::Map;
@@ -110,7 +112,8 @@ impl Memory {
 
     /// Takes a holder away; the last one takes the memory with it.
     pub(super) fn release(&mut self, id: u64, holder: &Holder, event: &Event<'_>, rows: &mut Rows) {
-        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        let Entry::Occupied(mut entry) = self.pieces.entry(id) else { return };
+        let piece = entry.get_mut();
         let Some(at) = piece.holders.iter().position(|h| h.is(holder)) else { return };
         let gone = piece.holders.remove(at);
         if let Holder::Handle { import: Some(row), .. } = gone {
@@ -120,7 +123,7 @@ impl Memory {
             if let Some(row) = piece.row {
                 rows.died(row, event.t, event.death);
             }
-            self.pieces.remove(&id);
+            entry.remove();
         } else if at == piece.owner {
             piece.owner %= piece.holders.len();
             piece.charge(event, rows);

@@ -33,6 +33,7 @@ pub mod torch;
 mod witness;
 
 use std::collections::HashSet;
+use std::mem;
 
 pub use changes::{Change, Changes};
 pub use live::{Card, Past};
@@ -76,46 +77,51 @@ impl Ledger {
 
     /// Takes the next record.
     pub fn push(&mut self, mut record: Record) {
-        if !self.check(&mut record) {
+        self.take(&mut record);
+    }
+
+    /// The same of a record that stays where it is; what is kept of it is taken out.
+    pub(super) fn take(&mut self, record: &mut Record) {
+        if !self.check(record) {
             return;
         }
         match record {
-            Record::Header(header) => self.header(header),
-            Record::Library(library) => self.book.libraries.push(library),
+            Record::Header(header) => self.header(mem::take(header)),
+            Record::Library(library) => self.book.libraries.push(mem::take(library)),
             Record::Process(step) => {
                 self.seen(step.t);
                 if let Some(process) = self.processes.step(step) {
                     self.exit(process, false);
                 }
             }
-            Record::Frame(frame) => self.frame(frame),
-            Record::Stack(stack) => self.stack(stack),
-            Record::Rm(rm) => self.rm(&rm),
-            Record::Call(call) => self.call(&call),
+            Record::Frame(frame) => self.frame(mem::take(frame)),
+            Record::Stack(stack) => self.stack(mem::take(stack)),
+            Record::Rm(rm) => self.rm(rm),
+            Record::Call(call) => self.call(call),
             Record::Block(block) => {
                 self.seen(block.t);
                 let process = self.processes.of(block.pid, block.t);
-                self.allocators.block(&block, process, &mut self.rows);
+                self.allocators.block(block, process, &mut self.rows);
             }
-            Record::Log(log) => self.log(log),
+            Record::Log(log) => self.log(mem::take(log)),
             Record::Nvml(nvml) => {
                 self.seen(nvml.t);
                 let traced = nvml.processes.iter().filter_map(|p| self.processes.at(p.pid, nvml.begin));
                 traced.for_each(|process| self.gpus.seen(process, &nvml.uuid));
-                self.nvml.push(nvml);
+                self.nvml.push(mem::take(nvml));
             }
             Record::Loss(loss) => {
                 self.seen(loss.t);
-                self.requests.lost(&loss, self.book.header.ledger);
-                self.lost(loss.why, loss.count);
+                self.requests.lost(loss, self.book.header.ledger);
+                self.lost(mem::take(&mut loss.why), loss.count);
             }
             Record::Notice(notice) => {
                 self.seen(notice.t);
-                self.notice(notice.text);
+                self.notice(mem::take(&mut notice.text));
             }
             Record::Footer(footer) => {
                 self.seen(footer.t);
-                self.book.outcome = Some(footer.outcome);
+                self.book.outcome = Some(footer.outcome.clone());
             }
         }
     }
@@ -170,20 +176,21 @@ impl Ledger {
         }
         let process = self.processes.of(rm.pid, rm.t);
         self.requests.add(process, rm);
-        let calls = self.requests.calls(rm, &self.book);
+        let shown = self.requests.shown(rm, &self.book);
+        let calls = shown.as_ref().unwrap_or(&rm.calls);
         if rm.status != 0 {
             if let Op::Alloc(alloc) = &rm.op
                 && alloc.class == objects::CLASS_MEMORY_LOCAL_USER
             {
                 let place = self.objects.place(alloc.client, alloc.parent);
-                self.failures.request(rm, &calls, alloc, process, place);
+                self.failures.request(rm, calls, alloc, process, place);
             }
             return;
         }
         let (t, death) = self.event_time(process, rm.t);
-        let pauses = matches!(rm.op, Op::Free { .. }) && death == Death::Freed && api::pauses(&calls);
+        let pauses = matches!(rm.op, Op::Free { .. }) && death == Death::Freed && api::pauses(calls);
         let death = if pauses { Death::Paused } else { death };
-        let event = Event { t, process, tid: rm.tid, calls: &calls, outer: rm.outer, stack: rm.stack, death };
+        let event = Event { t, process, tid: rm.tid, calls, outer: rm.outer, stack: rm.stack, death };
         self.apply(&rm.op, &event);
     }
 

@@ -76,7 +76,7 @@ impl Objects {
             self.insert(key, Some(alloc.class), None, Place::Client(alloc.client));
             return;
         }
-        self.node(key, alloc.parent, alloc.class, event, rows);
+        let place = self.node(key, alloc.parent, alloc.class, event, rows);
         let bytes = alloc.size.unwrap_or(0);
         let table = match alloc.class {
             CLASS_MEMORY_LOCAL_USER => Table::Gpu,
@@ -90,22 +90,21 @@ impl Objects {
             _ => return,
         };
         if bytes > 0 {
-            let client = self.clients.get_mut(&alloc.client);
+            let mut client = self.clients.get_mut(&alloc.client);
             // Video memory is made through the client's own file (nvidiactl), so it tells the file of a client that was
             // there before; pinned memory may be made through a GPU's.
-            if let Some(client) = client.filter(|c| c.file == 0 && table == Table::Gpu) {
+            if let Some(client) = client.as_mut().filter(|c| c.file == 0 && table == Table::Gpu) {
                 client.file = alloc.file;
             }
-            let process = self.process(alloc.client).unwrap_or(event.process);
-            let place = self.place(alloc.client, alloc.object);
+            let process = client.map_or(event.process, |c| c.process);
             let holder = Holder::Handle { key, process, import: None };
             let piece = self.memory.make(table, bytes, place, holder, event, rows);
             self.attach(key, Some(piece), None);
         }
     }
 
-    /// Makes the node of a new object. One that lives under the handle is freed first: its end was missed.
-    fn node(&mut self, key: Key, parent: u32, class: u32, event: &Event<'_>, rows: &mut Rows) {
+    /// Makes the node of a new object; gives its GPU. One that lives under the handle is freed first: its end was missed.
+    fn node(&mut self, key: Key, parent: u32, class: u32, event: &Event<'_>, rows: &mut Rows) -> Place {
         let (client, object) = key;
         self.clients.entry(client).or_insert(Client { process: event.process, file: 0 });
         if self.objects.get(&key).is_some_and(|o| o.class.is_some()) {
@@ -117,6 +116,7 @@ impl Objects {
         self.implied((client, parent), Some(client));
         let place = self.place(client, parent);
         self.insert(key, Some(class), Some(parent), place);
+        place
     }
 
     /// An object known only because another names it.
@@ -152,14 +152,14 @@ impl Objects {
 
     /// An object and all below it was freed. False when the handle is unknown: made before tracing began.
     pub(super) fn free(&mut self, client: u32, object: u32, event: &Event<'_>, rows: &mut Rows) -> bool {
-        let Some(top) = self.objects.get(&(client, object)) else { return false };
+        let Some(top) = self.objects.remove(&(client, object)) else { return false };
         let known = top.class.is_some();
         if let Some(parent) = top.parent.and_then(|p| self.objects.get_mut(&(client, p))) {
             parent.children.remove(&object);
         }
-        let mut doomed = vec![object];
-        while let Some(handle) = doomed.pop() {
-            let Some(gone) = self.objects.remove(&(client, handle)) else { continue };
+        let mut next = Some((object, top));
+        let mut doomed = Vec::new();
+        while let Some((handle, gone)) = next {
             doomed.extend(gone.children);
             if let Some(piece) = gone.piece {
                 let holder = Holder::Handle { key: (client, handle), process: 0, import: None };
@@ -168,6 +168,8 @@ impl Objects {
             if let Some(row) = gone.import {
                 rows.died(row, event.t, event.death);
             }
+            let mut below = std::iter::from_fn(|| doomed.pop());
+            next = below.find_map(|handle| Some((handle, self.objects.remove(&(client, handle))?)));
         }
         if client == object {
             self.clients.remove(&client);

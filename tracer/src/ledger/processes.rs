@@ -56,20 +56,20 @@ impl Processes {
         }
     }
 
-    /// Applies a step; gives the process that exited, if that was it.
-    pub(super) fn step(&mut self, record: Process) -> Option<usize> {
-        let Process { t, pid, step } = record;
+    /// Applies a step, and takes what it tells out of it; gives the process that exited, if that was it.
+    pub(super) fn step(&mut self, record: &mut Process) -> Option<usize> {
+        let Process { t, pid, ref mut step } = *record;
         match step {
             Step::Attached(image) => {
                 let index = self.living(pid, t);
                 self.list[index].attached = true;
-                self.runs(index, image);
+                self.runs(index, std::mem::take(image));
             }
             Step::Exec(image) => {
                 let index = self.living(pid, t);
-                self.runs(index, image);
+                self.runs(index, std::mem::take(image));
             }
-            Step::Forked { parent } => {
+            &mut Step::Forked { parent } => {
                 let (command, env) = self.inherit(parent);
                 let index = self.living(pid, t);
                 let process = &mut self.list[index];
@@ -81,9 +81,9 @@ impl Processes {
             }
             Step::Title { title } => {
                 let index = self.living(pid, t);
-                self.list[index].title = title;
+                self.list[index].title = std::mem::take(title);
             }
-            Step::Exit { code, signal } => {
+            &mut Step::Exit { code, signal } => {
                 let index = self.of(pid, t);
                 let process = &mut self.list[index];
                 if process.died.is_none() {

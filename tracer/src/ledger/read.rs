@@ -19,9 +19,12 @@ impl Book {
     #[must_use]
     pub fn of(mut reader: Reader) -> Self {
         let mut ledger = Ledger::new();
-        for record in reader.by_ref() {
-            match record {
-                Ok(record) => ledger.push(record),
+        while let Some(batch) = reader.batch() {
+            match batch {
+                Ok(mut records) => {
+                    records.iter_mut().for_each(|record| ledger.take(record));
+                    reader.done_with(records);
+                }
                 Err(damage) => ledger.notice(damage.to_string()),
             }
         }

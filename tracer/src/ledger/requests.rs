@@ -1,9 +1,10 @@
 //! Driver requests apart from what they did: when one was in flight, what a death cut short, which calls it belongs to.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Book, api, objects::CLASS_MEMORY_LOCAL_USER};
+use crate::map::Map;
 use crate::trace::record::{Loss, Op, Rm, Source};
 
 /// Requests shorter than this are not kept, nanoseconds: their end alone tells that the process was busy.
@@ -18,7 +19,7 @@ pub(super) struct Requests {
     blind: Vec<(u64, u64)>,
     unfinished: u64,
     /// API calls by the stack that shows them.
-    called: HashMap<u32, Vec<String>>,
+    called: Map<u32, Arc<[String]>>,
 }
 
 impl Requests {
@@ -93,14 +94,14 @@ impl Requests {
         ))
     }
 
-    /// API calls around a request, outermost first: those probed or, without any, those that its stack shows.
-    pub(super) fn calls<'a>(&mut self, rm: &'a Rm, book: &Book) -> Cow<'a, [String]> {
-        let Some(stack) = rm.stack.filter(|_| rm.calls.is_empty()) else { return Cow::Borrowed(&rm.calls) };
+    /// API calls around a request without any that was probed, outermost first: those that its stack shows.
+    pub(super) fn shown(&mut self, rm: &Rm, book: &Book) -> Option<Arc<[String]>> {
+        let stack = rm.stack.filter(|_| rm.calls.is_empty())?;
         let read = || {
             let numbers = book.stacks.get(stack as usize).map_or(&[][..], Vec::as_slice);
-            api::on_stack(numbers.iter().filter_map(|&number| book.frames.get(number as usize)))
+            api::on_stack(numbers.iter().filter_map(|&number| book.frames.get(number as usize))).into()
         };
-        Cow::Owned(self.called.entry(stack).or_insert_with(read).clone())
+        Some(Arc::clone(self.called.entry(stack).or_insert_with(read)))
     }
 }
 

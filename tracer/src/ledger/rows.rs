@@ -150,7 +150,8 @@ impl Rows {
         if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
             if open.0 != event.outer {
-                *open = (event.outer, Vec::new());
+                open.0 = event.outer;
+                open.1.clear();
             }
             open.1.push(id);
         }

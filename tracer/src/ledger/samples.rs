@@ -8,6 +8,7 @@ use super::processes::Processes;
 use super::query::Timeline;
 use super::requests::{Requests, SHORT};
 use super::{Allocation, Death, GpuRef, Kind, Owner, ProcessInfo, Sample};
+use crate::parallel::in_parallel;
 use crate::trace::record::Nvml;
 
 /// A sample is quiet when the process neither allocated nor freed this close to the query, nanoseconds, and no longer
@@ -94,14 +95,16 @@ pub(super) fn compare(
     past: &Before,
     gpu: impl Fn(&str) -> Option<usize>,
 ) -> Vec<Sample> {
-    let mut samples = Vec::new();
     let mut groups = groups(allocations);
-    let mut more = Vec::new();
     let folded = past.iter().filter_map(|((process, uuid), held)| Some(((*process, gpu(uuid)?), *held)));
     let folded: Keyed<(u64, u64)> = folded.collect();
-    for (key, readings) in readings(nvml, processes, &folded, gpu) {
+    let cases: Vec<_> = readings(nvml, processes, &folded, gpu)
+        .into_iter()
+        .map(|(key, readings)| (key, readings, groups.remove(&key).unwrap_or_default()))
+        .collect();
+    let compared = in_parallel(cases, |(key, readings, group)| {
         let (process, gpu) = key;
-        let timeline = Timeline::of(groups.remove(&key).unwrap_or_default());
+        let timeline = Timeline::of(group);
         let frees = frees.get(&process).map_or(&[][..], Vec::as_slice);
         let is_quiet = |r: &Reading| {
             let (from, to) = (r.begin.saturating_sub(QUIET), r.t.saturating_add(QUIET));
@@ -113,14 +116,19 @@ pub(super) fn compare(
         let info = &processes.list[process];
         let folded = folded.get(&key).copied();
         let before = if info.attached { before(info, folded, &readings, &timeline, frees) } else { Vec::new() };
-        for (Reading { t, bytes, .. }, quiet) in readings {
+        let sample = |(Reading { t, bytes, .. }, quiet)| {
             let held = before.iter().rfind(|step| step.0 <= t).map_or(0, |step| step.1);
             let live = timeline.at(t).saturating_add(held);
-            samples.push(Sample { t, process, gpu, nvml: bytes, live, quiet });
-        }
-        more.extend(rows(&before, process, gpu, info.died));
+            Sample { t, process, gpu, nvml: bytes, live, quiet }
+        };
+        let samples: Vec<Sample> = readings.into_iter().map(sample).collect();
+        (samples, rows(&before, process, gpu, info.died))
+    });
+    let mut samples = Vec::new();
+    for (some, more) in compared {
+        samples.extend(some);
+        allocations.extend(more);
     }
-    allocations.extend(more);
     samples.sort_by_key(|s| (s.t, s.process, s.gpu));
     samples
 }

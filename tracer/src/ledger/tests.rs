@@ -66,7 +66,7 @@ impl Trace {
     }
 
     fn rm(&mut self, pid: u32, status: u32, op: Op) {
-        let (t, calls, outer, stack) = (self.t, self.calls.clone(), self.outer, self.stack);
+        let (t, calls, outer, stack) = (self.t, self.calls.clone().into(), self.outer, self.stack);
         self.push(Record::Rm(Rm { t, pid, tid: pid, status, calls, outer, stack, op, ..Rm::default() }));
     }
 

@@ -14,6 +14,7 @@ use super::state::States;
 use super::windows::Windows;
 use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, Kind};
+use crate::map::Set;
 
 /// What was decided on one axis: a cell and the rule behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,13 +74,13 @@ impl<'b> Attribution<'b> {
             rules.all().iter().enumerate().filter_map(fits).collect()
         };
         let rows = [&book.allocations, &book.host, &book.imports].into_iter().flatten();
-        let mut calls: Vec<&[String]> = Vec::new();
-        for row in rows {
-            // Rows share their lists, and most came through the calls that the one before came through.
-            if calls.last().is_none_or(|last| !std::ptr::eq(*last, &*row.calls)) {
-                calls.push(&row.calls);
-            }
-        }
+        // Rows share their lists, and most came through the calls that the one before came through.
+        let (mut known, mut last) = (Set::default(), std::ptr::null());
+        let is_new = |row: &&Allocation| {
+            let list = row.calls.as_ptr();
+            std::mem::replace(&mut last, list) != list && known.insert(list)
+        };
+        let calls: Vec<&[String]> = rows.filter(is_new).map(|row| &*row.calls).collect();
         let names = calls.into_iter().flatten().chain(book.failures.iter().map(|failure| &failure.api));
         let mut by_call: HashMap<&str, Box<[u16]>> = HashMap::new();
         for name in names {
@@ -108,25 +109,13 @@ impl<'b> Attribution<'b> {
         }
     }
 
-    /// Decides for rows of the ledger.
-    pub(super) fn of_rows(&self, rows: &'b [Allocation]) -> Vec<Mark> {
-        // Most rows came through the calls that the one before came through.
-        let (mut calls, mut fitting): (&[String], Vec<u16>) = (&[], Vec::new());
-        let mut mark = |row: &'b Allocation| {
-            if !std::ptr::eq(&*row.calls, calls) {
-                (calls, fitting) = (&row.calls, self.fitting(row.calls.iter().map(String::as_str)));
-            }
-            self.decide(row, &fitting)
-        };
-        rows.iter().map(&mut mark).collect()
-    }
-
     /// Decides for a row of the ledger.
     pub(super) fn of_row(&self, row: &Allocation) -> Mark {
-        self.decide(row, &self.fitting(row.calls.iter().map(String::as_str)))
+        self.decide(row, &self.fitting_calls(row))
     }
 
-    fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
+    /// The same for a row whose calls these rules fit ([`fitting_calls`](Self::fitting_calls)).
+    pub(super) fn decide(&self, row: &Allocation, calls: &[u16]) -> Mark {
         let (process, t, stack) = (row.process, row.born, row.stack);
         let case = Case { process, tid: Some(row.tid), t, stack, calls, kind: Some(row.kind), is_block: false };
         Mark { phase: self.phase(&case), role: self.role(self.told_by(&case)), owner: self.owner(&case) }
@@ -167,6 +156,11 @@ impl<'b> Attribution<'b> {
             Says::Role(role) => Some(Verdict { cell: role, rule: Some(rule) }),
             _ => None,
         }
+    }
+
+    /// Rules whose pattern of calls fits a call around a row.
+    pub(super) fn fitting_calls(&self, row: &Allocation) -> Vec<u16> {
+        self.fitting(row.calls.iter().map(String::as_str))
     }
 
     /// Rules whose pattern of calls fits one of these.

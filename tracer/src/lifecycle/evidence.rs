@@ -76,11 +76,11 @@ type Key = (Axis, u32, Evidence, Option<u16>);
 pub(super) fn decided(axes: &Axes<'_>) -> Vec<Decided> {
     // By decision first: few are different.
     let mut decisions: Map<(Mark, [u32; 3]), (u64, u64)> = Map::default();
-    for (row, mark) in axes.book.allocations.iter().zip(&axes.marks) {
+    for ((class, row), (more_bytes, more)) in axes.alike.classes.iter().zip(axes.firsts()).zip(axes.sums(|_| true)) {
         let cells = AXES.map(|axis| axes.cell(axis, row));
-        let (bytes, count) = decisions.entry((*mark, cells)).or_default();
-        *bytes = bytes.saturating_add(row.bytes);
-        *count += 1;
+        let (bytes, count) = decisions.entry((class.mark, cells)).or_default();
+        *bytes = bytes.saturating_add(more_bytes);
+        *count += more;
     }
     let mut sums: HashMap<Key, (u64, u64)> = HashMap::new();
     for ((mark, cells), (more_bytes, more)) in decisions {

@@ -10,6 +10,7 @@ use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Changes, Failure, Kind};
 use crate::map::Map;
 
+mod alike;
 mod attribute;
 mod axis;
 mod evidence;
@@ -25,6 +26,7 @@ mod stacks;
 mod state;
 mod windows;
 
+use alike::Alike;
 use attribute::{Attribution, Mark};
 pub use axis::Axis;
 pub use evidence::{Decided, Evidence};
@@ -76,8 +78,8 @@ pub struct Axes<'b> {
     book: &'b Book,
     rules: &'b Rules,
     attribution: Attribution<'b>,
-    /// What was decided for each of [`Book::allocations`].
-    marks: Vec<Mark>,
+    /// Which of [`Book::allocations`] are alike, and what was decided for them.
+    alike: Alike,
     ranks: Ranks,
     /// Label of each of [`Book::processes`].
     processes: Vec<String>,
@@ -98,22 +100,24 @@ impl<'b> Axes<'b> {
     /// The same by `rules`.
     #[must_use]
     pub fn with_rules(book: &'b Book, rules: &'b Rules) -> Self {
+        let attribution = Attribution::new(book, rules);
+        let alike = Alike::new(&book.allocations, &attribution);
+        let firsts: Vec<&Allocation> =
+            alike.classes.iter().map(|class| &book.allocations[class.first as usize]).collect();
         let (mut owners, mut apis) = (Names::default(), Names::default());
         rules.owners().iter().for_each(|owner| owners.add(owner));
-        for row in book.allocations.iter().chain(&book.host).chain(&book.imports) {
+        for row in firsts.iter().copied().chain(&book.host).chain(&book.imports) {
             if row.owner.0 != UNKNOWN {
                 owners.add(&row.owner.0);
             }
             apis.add(outermost_call(row));
         }
-        let attribution = Attribution::new(book, rules);
-        let marks = attribution.of_rows(&book.allocations);
-        let ranks = Ranks::new(book, rules, &attribution);
+        let ranks = Ranks::new(book, rules, &attribution, &firsts);
         Self {
             book,
             rules,
             attribution,
-            marks,
+            alike,
             ranks,
             processes: label::labels(book).into_iter().map(|(_, label)| label).collect(),
             owners,
@@ -261,7 +265,8 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn has_phases(&self) -> bool {
         let is_telling = |phase: &u16| self.rules.phases()[usize::from(*phase)] != "cuda_context";
-        self.marks.iter().filter_map(|mark| mark.phase.map(|verdict| verdict.cell)).any(|phase| is_telling(&phase))
+        let phases = self.alike.classes.iter().filter_map(|class| class.mark.phase);
+        phases.map(|verdict| verdict.cell).any(|phase| is_telling(&phase))
     }
 
     /// What decided how much, on each axis.
@@ -283,7 +288,7 @@ impl<'b> Axes<'b> {
     /// What was decided for a row, worked out anew for one of another table.
     fn mark(&self, row: &Allocation) -> Mark {
         match position(&self.book.allocations, row) {
-            Some(at) => self.marks[at],
+            Some(at) => self.alike.mark(at),
             None => self.attribution.of_row(row),
         }
     }

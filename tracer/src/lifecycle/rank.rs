@@ -10,7 +10,7 @@ use super::attribute::Attribution;
 use super::label::{gpu_name, labels};
 use super::logs::{self, Coordinate};
 use super::rules::{Role, Rules, Says};
-use crate::ledger::{Book, ProcessInfo};
+use crate::ledger::{Allocation, Book, ProcessInfo};
 use crate::text;
 
 /// Longest title or command line looked at, bytes.
@@ -75,10 +75,11 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new(book: &Book, rules: &Rules, attribution: &Attribution<'_>) -> Self {
+    /// `rows`: one at least of the book's that are alike.
+    pub(super) fn new(book: &Book, rules: &Rules, attribution: &Attribution<'_>, rows: &[&Allocation]) -> Self {
         let mut ranks = ranks(book);
-        by_device(book, &mut ranks);
-        let roles = roles(book, rules, attribution, &ranks);
+        by_device(book, rows, &mut ranks);
+        let roles = roles(book, rules, attribution, rows, &ranks);
         name(book, &mut ranks, &roles);
         let mut order: Vec<usize> = (0..ranks.len()).collect();
         order.sort_by_key(|&n| (sort_key(&ranks[n]), n));
@@ -188,9 +189,9 @@ fn env_rank(book: &Book, number: usize) -> Option<u32> {
 type Program<'b> = (usize, Option<u32>, &'b str, &'b [String]);
 
 /// Processes of one command, each alone on a GPU of its own: the GPU is their rank.
-fn by_device(book: &Book, ranks: &mut [Rank]) {
+fn by_device(book: &Book, rows: &[&Allocation], ranks: &mut [Rank]) {
     let mut gpus: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for row in &book.allocations {
+    for row in rows {
         let of_process = gpus.entry(row.process).or_default();
         if !of_process.contains(&row.gpu) {
             of_process.push(row.gpu);
@@ -220,9 +221,9 @@ fn by_device(book: &Book, ranks: &mut [Rank]) {
 }
 
 /// What each process does: by its title, else by the stacks of its memory, else by its lines or its command.
-fn roles(book: &Book, rules: &Rules, attribution: &Attribution<'_>, ranks: &[Rank]) -> Vec<Role> {
+fn roles(book: &Book, rules: &Rules, attribution: &Attribution<'_>, rows: &[&Allocation], ranks: &[Rank]) -> Vec<Role> {
     let mut by_stack: HashMap<usize, Role> = HashMap::new();
-    for row in &book.allocations {
+    for row in rows {
         if let Some(verdict) = attribution.role(row.stack) {
             // Roles are in order: the target model makes a process one of the target's, whatever else it does.
             by_stack.entry(row.process).and_modify(|role| *role = verdict.cell.min(*role)).or_insert(verdict.cell);

@@ -1,12 +1,13 @@
 //! Stretches of time in which something went on: communicators being made, streams being captured.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use crate::map::Map;
 
 /// Stretches by key, for the question which of them hold a moment.
 #[derive(Debug)]
 pub(super) struct Windows<K> {
-    by_key: HashMap<K, Track>,
+    by_key: Map<K, Track>,
 }
 
 /// Those of one key, by start.
@@ -27,7 +28,7 @@ struct Span {
 impl<K: Eq + Hash> Windows<K> {
     /// Of `(key, start, end)`, numbered in this order.
     pub(super) fn new(spans: impl IntoIterator<Item = (K, u64, u64)>) -> Self {
-        let mut by_key: HashMap<K, Track> = HashMap::new();
+        let mut by_key: Map<K, Track> = Map::default();
         for (number, (key, start, end)) in spans.into_iter().enumerate() {
             by_key.entry(key).or_default().spans.push(Span { start, end, number });
         }

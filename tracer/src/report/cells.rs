@@ -40,37 +40,62 @@ pub struct Cells {
 
 /// Divides the ledger's rows by `by`.
 pub fn divide(axes: &Axes<'_>, by: &[Axis], moments: &Moments) -> Cells {
+    let [cells] = divide_each(axes, [by], moments);
+    cells
+}
+
+/// Divides the ledger's rows in several ways.
+pub(super) fn divide_each<const N: usize>(axes: &Axes<'_>, ways: [&[Axis]; N], moments: &Moments) -> [Cells; N] {
     let rows = &axes.book().allocations;
-    let mut numbers: Map<Vec<u32>, u32> = Map::default();
-    let mut cells: Vec<Cell> = Vec::new();
+    let classes = axes.classes();
+    let mut ways = ways.map(|by| Way::new(axes, by));
     let mut total = Sum::default();
-    let mut cell_of = Vec::with_capacity(rows.len());
-    let mut key = Vec::with_capacity(by.len());
-    for row in rows {
-        key.clear();
-        key.extend(by.iter().map(|axis| axes.cell(*axis, row)));
-        let number = numbers.get(&key).copied().unwrap_or_else(|| {
-            numbers.insert(key.clone(), cells.len() as u32);
-            cells.push(Cell { key: key.clone(), sum: Sum::default() });
-            cells.len() as u32 - 1
-        });
-        cell_of.push(number);
+    for (row, class) in rows.iter().zip(classes) {
         let live = moments.is_live(row);
-        cells[number as usize].sum.add(row, live);
+        for way in &mut ways {
+            way.cells[way.cell_of[*class as usize]].sum.add(row, live);
+        }
         total.add(row, live);
     }
-
-    let mut now = vec![0_u64; cells.len()];
     let mut total_now = 0;
-    axes.changes().visit(rows, |n, change| {
-        let cell = cell_of[n] as usize;
-        change.apply(&mut now[cell], rows[n].bytes);
-        change.apply(&mut total_now, rows[n].bytes);
-        let sum = &mut cells[cell].sum;
-        sum.peak = sum.peak.max(now[cell]);
+    axes.changes().visit(|n, change| {
+        let (bytes, class) = (rows[n].bytes, classes[n] as usize);
+        for way in &mut ways {
+            let cell = way.cell_of[class];
+            change.apply(&mut way.now[cell], bytes);
+            let sum = &mut way.cells[cell].sum;
+            sum.peak = sum.peak.max(way.now[cell]);
+        }
+        change.apply(&mut total_now, bytes);
         total.peak = total.peak.max(total_now);
     });
-    Cells { cells, total }
+    ways.map(|way| Cells { cells: way.cells, total })
+}
+
+/// A way to divide rows.
+struct Way {
+    cells: Vec<Cell>,
+    /// The cell of each class of rows that are alike.
+    cell_of: Vec<usize>,
+    /// Bytes live in each cell, while time goes by.
+    now: Vec<u64>,
+}
+
+impl Way {
+    fn new(axes: &Axes<'_>, by: &[Axis]) -> Self {
+        let mut numbers: Map<Vec<u32>, usize> = Map::default();
+        let mut cells: Vec<Cell> = Vec::new();
+        let cell = |row: &Allocation| {
+            let key: Vec<u32> = by.iter().map(|axis| axes.cell(*axis, row)).collect();
+            *numbers.entry(key).or_insert_with_key(|key| {
+                cells.push(Cell { key: key.clone(), sum: Sum::default() });
+                cells.len() - 1
+            })
+        };
+        let cell_of = axes.firsts().map(cell).collect();
+        let now = vec![0; cells.len()];
+        Self { cells, cell_of, now }
+    }
 }
 
 impl Sum {

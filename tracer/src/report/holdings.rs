@@ -14,6 +14,8 @@ use crate::ledger::{Allocation, GpuRef, ProcessInfo};
 use crate::lifecycle::{Axes, Axis, RankEvidence, Role};
 use crate::map::Map;
 
+/// Axes that tell the devices of processes apart.
+const DEVICES: [Axis; 2] = [Axis::Process, Axis::Device];
 /// Axes that divide the cells of a process's device, whatever the query divides by.
 const DEVICE_AXES: [Axis; 3] = [Axis::Phase, Axis::Kind, Axis::Owner];
 
@@ -167,8 +169,9 @@ fn live_by_process(rows: &[Allocation], moments: &Moments) -> BTreeMap<usize, u6
 /// The devices of each process, in order of GPU.
 fn devices(axes: &Axes<'_>, moments: &Moments) -> BTreeMap<usize, Vec<Device>> {
     let book = axes.book();
-    let sums = cells::divide(axes, &[Axis::Process, Axis::Device], moments);
-    let mut parts = tables::split(axes, &DEVICE_AXES, moments);
+    let all = [&DEVICES[..], &DEVICE_AXES].concat();
+    let [sums, all] = cells::divide_each(axes, [&DEVICES, &all], moments);
+    let mut parts = tables::split(axes, &DEVICE_AXES, all.cells);
     let mut samples = physical::by_device(&book.samples);
     let mut pairs: BTreeMap<(usize, usize), Sum> = samples.keys().map(|pair| (*pair, Sum::default())).collect();
     pairs.extend(sums.cells.iter().map(|cell| ((cell.key[0] as usize, cell.key[1] as usize), cell.sum)));

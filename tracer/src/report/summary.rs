@@ -174,10 +174,12 @@ impl Summary {
                     tables::biggest_stacks(axes, &moments),
                 )
             });
-            let table = cells::divide(axes, &query.by, &moments);
-            let then = match &query.then[..] {
-                [] => Vec::new(),
-                then => cells::divide(axes, then, &moments).cells,
+            let (table, then) = match &query.then[..] {
+                [] => (cells::divide(axes, &query.by, &moments), Vec::new()),
+                then => {
+                    let [table, then] = cells::divide_each(axes, [&query.by, then], &moments);
+                    (table, then.cells)
+                }
             };
             let (kv_budget, errors) = (kv_budget::kv_budgets(axes), errors::errors(axes));
             let verdict = Verdict::of_one(&Facts::with("", axes, &moments, kv_budget.clone(), errors.clone()));

@@ -75,11 +75,10 @@ fn sort(by: &[Axis], cells: &mut [cells::Cell]) {
     });
 }
 
-/// Cells of each process and GPU, divided by `by`.
-pub(super) fn split(axes: &Axes<'_>, by: &[Axis], moments: &Moments) -> BTreeMap<(usize, usize), Vec<Cell>> {
-    let all: Vec<Axis> = [Axis::Process, Axis::Device].iter().chain(by).copied().collect();
+/// Cells of each process and GPU, divided by `by`. `all` was divided by process and device before that.
+pub(super) fn split(axes: &Axes<'_>, by: &[Axis], all: Vec<cells::Cell>) -> BTreeMap<(usize, usize), Vec<Cell>> {
     let mut pairs: BTreeMap<(usize, usize), Vec<cells::Cell>> = BTreeMap::new();
-    for mut cell in cells::divide(axes, &all, moments).cells {
+    for mut cell in all {
         let key = cell.key.split_off(2);
         let pair = (cell.key[0] as usize, cell.key[1] as usize);
         pairs.entry(pair).or_default().push(cells::Cell { key, ..cell });
@@ -109,21 +108,28 @@ pub struct StackRow {
 /// The stacks that hold most live bytes, biggest first.
 pub(super) fn biggest_stacks(axes: &Axes<'_>, moments: &Moments) -> Vec<StackRow> {
     let by = [Axis::Stack, Axis::Api, Axis::Kind, Axis::Process];
-    let mut groups: BTreeMap<Vec<u32>, (u64, u64, u64)> = BTreeMap::new();
-    for mut cell in cells::divide(axes, &by, moments).cells {
-        if cell.sum.live_count == 0 {
-            continue;
-        }
-        cell.key.pop();
-        let (live, count, processes) = groups.entry(cell.key).or_default();
-        *live = live.saturating_add(cell.sum.live);
-        *count += cell.sum.live_count;
-        *processes += 1;
+    let mut cells: BTreeMap<[u32; 4], (u64, u64)> = BTreeMap::new();
+    let live = axes.sums(|row| moments.is_live(row));
+    for (row, (bytes, number)) in axes.firsts().zip(live).filter(|(_, (_, number))| *number > 0) {
+        let (live, count) = cells.entry(by.map(|axis| axes.cell(axis, row))).or_default();
+        *live = live.saturating_add(bytes);
+        *count += number;
     }
-    let mut groups: Vec<_> = groups.into_iter().collect();
+    let mut groups: Vec<([u32; 3], (u64, u64, u64))> = Vec::new();
+    for ([stack, api, kind, _], (bytes, number)) in cells {
+        let key = [stack, api, kind];
+        if groups.last().is_none_or(|(last, _)| *last != key) {
+            groups.push((key, (0, 0, 0)));
+        }
+        if let Some((_, (live, count, processes))) = groups.last_mut() {
+            *live = live.saturating_add(bytes);
+            *count += number;
+            *processes += 1;
+        }
+    }
     groups.sort_by_key(|(_, (live, ..))| std::cmp::Reverse(*live));
     groups.truncate(STACKS);
-    let row = |(key, (live_bytes, live_count, processes)): (Vec<u32>, (u64, u64, u64))| {
+    let row = |(key, (live_bytes, live_count, processes)): ([u32; 3], (u64, u64, u64))| {
         let stack = Axes::stack_of(key[0]);
         StackRow {
             stack,

@@ -3,6 +3,7 @@
 mod error;
 mod inflate;
 mod lines;
+mod quick;
 pub mod reader;
 pub mod record;
 pub mod writer;

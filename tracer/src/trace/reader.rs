@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -18,10 +18,14 @@ use serde::de::IgnoredAny;
 
 use super::Error;
 use super::lines::{Batch, Lines, NotZstd};
+use super::quick::Quick;
 use super::record::{Header, KINDS, MAJOR, MINOR, Record};
 
 /// Most decoding threads: enough to keep up with decompression.
 const WORKERS: usize = 6;
+
+/// Most batches that wait to be taken apart.
+const DONE: usize = 4;
 
 /// Reads the records of a trace, one at a time.
 ///
@@ -39,6 +43,8 @@ pub struct Reader {
     lines: u64,
     footer: bool,
     unknown: u64,
+    /// Where batches go that were read.
+    done: Option<SyncSender<Vec<Record>>>,
 }
 
 /// A decoded batch.
@@ -92,6 +98,7 @@ impl Reader {
             lines: 0,
             footer: false,
             unknown: 0,
+            done: None,
         };
         reader.accept(decode(&first, newer));
         if reader.damage.is_none() {
@@ -118,6 +125,44 @@ impl Reader {
         self.unknown
     }
 
+    /// The next records, or the damage that stands in their place: what [`next`](Self::next) gives, many at a time.
+    pub(crate) fn batch(&mut self) -> Option<Result<Vec<Record>, Error>> {
+        if let Some(damage) = self.more() {
+            return Some(Err(damage));
+        }
+        let records: Vec<Record> = std::mem::take(&mut self.records).collect();
+        self.footer |= records.iter().any(|record| matches!(record, Record::Footer(_)));
+        (!records.is_empty()).then_some(Ok(records))
+    }
+
+    /// Has records of a batch taken apart on a thread of its own. They share lists with others, and to let go of a share is
+    /// slow on a thread that writes much.
+    pub(crate) fn done_with(&mut self, records: Vec<Record>) {
+        let spawn = || {
+            let (done, batches) = sync_channel::<Vec<Record>>(DONE);
+            thread::spawn(move || batches.into_iter().for_each(drop));
+            done
+        };
+        // The thread lives as long as the reader.
+        let _ = self.done.get_or_insert_with(spawn).send(records);
+    }
+
+    /// Waits for more records, where there are none left; gives the damage that stands in their place, if so.
+    fn more(&mut self) -> Option<Error> {
+        while self.records.as_slice().is_empty() {
+            if let Some(why) = self.damage.take() {
+                self.batches = None;
+                return Some(Error::Damaged { path: self.path.clone(), line: self.lines, why });
+            }
+            // A decoder that died (it cannot) ends the trace as if it were cut off.
+            match self.batches.as_ref()?.recv().and_then(|batch| batch.recv()) {
+                Ok(decoded) => self.accept(decoded),
+                Err(_) => self.batches = None,
+            }
+        }
+        None
+    }
+
     fn accept(&mut self, decoded: Decoded) {
         self.records = decoded.records.into_iter();
         self.unknown += decoded.unknown;
@@ -130,21 +175,14 @@ impl Iterator for Reader {
     type Item = Result<Record, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(record) = self.records.next() {
-                self.footer |= matches!(record, Record::Footer(_));
-                return Some(Ok(record));
-            }
-            if let Some(why) = self.damage.take() {
-                self.batches = None;
-                return Some(Err(Error::Damaged { path: self.path.clone(), line: self.lines, why }));
-            }
-            // A decoder that died (it cannot) ends the trace as if it were cut off.
-            match self.batches.as_ref()?.recv().and_then(|batch| batch.recv()) {
-                Ok(decoded) => self.accept(decoded),
-                Err(_) => self.batches = None,
-            }
+        if self.records.as_slice().is_empty()
+            && let Some(damage) = self.more()
+        {
+            return Some(Err(damage));
         }
+        let record = self.records.next()?;
+        self.footer |= matches!(record, Record::Footer(_));
+        Some(Ok(record))
     }
 }
 
@@ -187,9 +225,9 @@ pub(crate) fn records(text: &[u8]) -> (Vec<Record>, Option<String>) {
 fn decode(batch: &Batch, newer: bool) -> Decoded {
     // Lines are some 150 bytes long: room for most batches at once.
     let mut decoded = Decoded { records: Vec::with_capacity(batch.text.len() / 128), ..Decoded::default() };
+    let mut quick = Quick::default();
     for line in lines(&batch.text) {
-        let record = std::str::from_utf8(line).map_err(|e| e.to_string());
-        match record.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())) {
+        match quick.record(line).map_or_else(|| json(line), Ok) {
             Ok(record) => decoded.records.push(record),
             Err(_) if is_unknown_kind(line, newer) => decoded.unknown += 1,
             Err(why) => {
@@ -201,6 +239,12 @@ fn decode(batch: &Batch, newer: bool) -> Decoded {
     }
     decoded.damage.clone_from(&batch.damage);
     decoded
+}
+
+/// The record of any line, or what is wrong with it.
+fn json(line: &[u8]) -> Result<Record, String> {
+    let text = std::str::from_utf8(line).map_err(|e| e.to_string())?;
+    serde_json::from_str(text).map_err(|e| e.to_string())
 }
 
 /// Lines of text, each with its newline. Looking for those byte by byte would take as long as the numbers in them.

@@ -12,6 +12,7 @@ use super::{Error, Reader, Writer};
 
 mod arbitrary;
 mod damage;
+mod quick;
 
 use arbitrary::record;
 
@@ -59,7 +60,7 @@ fn sample() -> Vec<Record> {
             t: 2,
             pid: 7,
             tid: 7,
-            calls: vec!["cuMemAlloc_v2".into()],
+            calls: ["cuMemAlloc_v2".into()].into(),
             op: Op::Alloc(alloc),
             ..Rm::default()
         }),

@@ -19,7 +19,7 @@ struct Scene {
 impl Scene {
     fn rm(&mut self, op: Op) {
         self.t += 10;
-        let calls = self.calls.clone();
+        let calls = self.calls.as_slice().into();
         self.ledger.push(Record::Rm(Rm { t: self.t, pid: 7, tid: 7, calls, op, ..Rm::default() }));
     }
 

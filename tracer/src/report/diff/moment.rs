@@ -74,9 +74,9 @@ impl Life {
                 *first = Some(first.map_or(t, |first| first.min(t)));
             }
         };
-        // Rows are in order of birth, so that a process's first in a phase is met first.
+        // Rows are in order of birth, so that a process's first in a phase is met first, and is the first of its class.
         let mut seen: HashSet<(usize, u32)> = HashSet::new();
-        for row in &book.allocations {
+        for row in axes.firsts() {
             let phase = axes.cell(Axis::Phase, row);
             if seen.insert((row.process, phase)) {
                 see(row.process, row.born, &axes.label(Axis::Phase, phase));

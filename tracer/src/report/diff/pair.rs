@@ -3,8 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::Run;
-use crate::ledger::Book;
-use crate::lifecycle::{RankEvidence, Role};
+use crate::lifecycle::{Axes, RankEvidence, Role};
 
 /// A rank or another process, in either run or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +66,7 @@ struct Member {
 
 /// Processes of a run that hold or map memory, in the order of reports, each with a label of its own that no pid is in.
 fn members(run: &Run<'_, '_>) -> Vec<Member> {
-    let book = run.axes.book();
-    let holding = holding(book);
+    let holding = holding(run.axes);
     let mut same: HashMap<String, usize> = HashMap::new();
     let member = |process: &usize| {
         let is_rank = run.axes.ranks()[*process].evidence != RankEvidence::None;
@@ -81,8 +79,9 @@ fn members(run: &Run<'_, '_>) -> Vec<Member> {
 }
 
 /// Processes that hold or map memory at some time.
-pub(super) fn holding(book: &Book) -> BTreeSet<usize> {
-    [&book.allocations, &book.host, &book.imports].into_iter().flatten().map(|row| row.process).collect()
+pub(super) fn holding(axes: &Axes<'_>) -> BTreeSet<usize> {
+    let book = axes.book();
+    axes.firsts().chain(&book.host).chain(&book.imports).map(|row| row.process).collect()
 }
 
 /// A process's label without its pid.
@@ -103,7 +102,7 @@ fn name(run: &Run<'_, '_>, process: usize, is_rank: bool) -> String {
 /// Pairs what no label pairs: two processes of one role that are alone with it on their GPU, then, alone in their run. A
 /// process that died before it gave itself its title is found so, and a script that was renamed.
 fn match_rest(runs: [&Run<'_, '_>; 2], places: &mut Vec<Place>) {
-    let gpus = runs.map(|run| gpus(run.axes.book()));
+    let gpus = runs.map(|run| gpus(run.axes));
     let on_gpu = |side: usize, process: usize| {
         let used = gpus[side].get(&process)?;
         (used.len() == 1).then(|| used.first().cloned().unwrap_or_default())
@@ -114,11 +113,11 @@ fn match_rest(runs: [&Run<'_, '_>; 2], places: &mut Vec<Place>) {
 }
 
 /// Labels of the GPUs that each process has memory on.
-fn gpus(book: &Book) -> HashMap<usize, BTreeSet<String>> {
-    let pairs: BTreeSet<(usize, usize)> = book.allocations.iter().map(|row| (row.process, row.gpu)).collect();
+fn gpus(axes: &Axes<'_>) -> HashMap<usize, BTreeSet<String>> {
+    let pairs: BTreeSet<(usize, usize)> = axes.firsts().map(|row| (row.process, row.gpu)).collect();
     let mut gpus: HashMap<usize, BTreeSet<String>> = HashMap::new();
     for (process, gpu) in pairs {
-        let label = book.gpus.get(gpu).map(crate::lifecycle::gpu_label).unwrap_or_default();
+        let label = axes.book().gpus.get(gpu).map(crate::lifecycle::gpu_label).unwrap_or_default();
         gpus.entry(process).or_default().insert(label);
     }
     gpus

@@ -60,18 +60,11 @@ impl Both<'_, '_, '_> {
     pub(super) fn numbers(&self, side: usize, by: &[Axis]) -> HashMap<Vec<u32>, (u64, u64)> {
         let (axes, moments) = (self.runs[side].axes, &self.moments[side]);
         let mut sums: HashMap<Vec<u32>, (u64, u64)> = HashMap::new();
-        let mut key = Vec::with_capacity(by.len());
-        for row in axes.book().allocations.iter().filter(|row| moments.is_live(row)) {
-            key.clear();
-            key.extend(by.iter().map(|axis| cell(axes, *axis, row)));
-            let add = |(bytes, count): &mut (u64, u64)| {
-                *bytes = bytes.saturating_add(row.bytes);
-                *count += 1;
-            };
-            match sums.get_mut(&key) {
-                Some(sum) => add(sum),
-                None => add(sums.entry(key.clone()).or_default()),
-            }
+        for (row, sum) in axes.firsts().zip(axes.sums(|row| moments.is_live(row))).filter(|(_, sum)| sum.1 > 0) {
+            let key = by.iter().map(|axis| cell(axes, *axis, row)).collect();
+            let (bytes, count) = sums.entry(key).or_default();
+            *bytes = bytes.saturating_add(sum.0);
+            *count += sum.1;
         }
         sums
     }

@@ -143,7 +143,7 @@ impl Case<'_, '_> {
 pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
     let book = axes.book();
     let (lines, readings) = (lines::by_process(book), readings::by_process(book));
-    let gpus = main_gpus(book);
+    let gpus = main_gpus(axes);
     let mut pools = pools(axes, &gpus);
     let (mut of_sglang, mut budgets) = (BTreeMap::<Team, Vec<(usize, sglang::Own)>>::new(), Vec::new());
     // Of the others, which a server may have any number of, nothing is known that a budget could be told by.
@@ -170,11 +170,11 @@ pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
 }
 
 /// The GPU on which each process ever allocated most.
-fn main_gpus(book: &Book) -> BTreeMap<usize, usize> {
+fn main_gpus(axes: &Axes<'_>) -> BTreeMap<usize, usize> {
     let mut bytes: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-    for row in &book.allocations {
+    for (row, (more, _)) in axes.firsts().zip(axes.sums(|_| true)) {
         let sum = bytes.entry((row.process, row.gpu)).or_default();
-        *sum = sum.saturating_add(row.bytes);
+        *sum = sum.saturating_add(more);
     }
     let mut most: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
     for ((process, gpu), bytes) in bytes {
@@ -189,10 +189,14 @@ fn main_gpus(book: &Book) -> BTreeMap<usize, usize> {
 /// The KV caches of each process on its GPU.
 fn pools(axes: &Axes<'_>, gpus: &BTreeMap<usize, usize>) -> BTreeMap<usize, Pools> {
     let mut rows: BTreeMap<usize, [Vec<&Allocation>; 2]> = BTreeMap::new();
-    for row in &axes.book().allocations {
+    let is_pool = |row: &Allocation| {
         let phase = axes.label(Axis::Phase, axes.cell(Axis::Phase, row));
-        if root(&phase) == "kv_cache" && gpus.get(&row.process) == Some(&row.gpu) {
-            let is_draft = axes.cell(Axis::Role, row) == Role::Draft as u32;
+        root(&phase) == "kv_cache" && gpus.get(&row.process) == Some(&row.gpu)
+    };
+    let is_draft = |row: &Allocation| axes.cell(Axis::Role, row) == Role::Draft as u32;
+    let pool_of: Vec<Option<bool>> = axes.firsts().map(|row| is_pool(row).then(|| is_draft(row))).collect();
+    for (row, class) in axes.book().allocations.iter().zip(axes.classes()) {
+        if let Some(is_draft) = pool_of[*class as usize] {
             rows.entry(row.process).or_default()[usize::from(is_draft)].push(row);
         }
     }

@@ -1,5 +1,7 @@
 //! Driver ioctls.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{is_zero, is_zero_u64};
@@ -22,9 +24,9 @@ pub struct Rm {
     /// Driver's status (`NV_STATUS`, 0 = `NV_OK`); absent when 0. A failed operation has no effect.
     #[serde(skip_serializing_if = "is_zero")]
     pub status: u32,
-    /// Probed API calls in progress on the thread, outermost first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<String>,
+    /// Probed API calls in progress on the thread, outermost first. Shared where a trace is read.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub calls: Arc<[String]>,
     /// Entry time of the outermost of `calls`: joins this with its [`Call`].
     #[serde(skip_serializing_if = "is_zero_u64")]
     pub outer: u64,

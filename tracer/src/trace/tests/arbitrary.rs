@@ -81,7 +81,7 @@ fn rm() -> impl Strategy<Value = Rm> {
             pid,
             tid,
             status,
-            calls,
+            calls: calls.into(),
             outer,
             stack,
             op,

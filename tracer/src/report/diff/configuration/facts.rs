@@ -32,7 +32,7 @@ pub(super) fn facts(run: &Run<'_, '_>) -> Facts {
     add(Source::Argument, argv::options(command));
     add(Source::ServerArgument, server_arguments(book));
     // Compilers and shells that a server starts have variables of their own.
-    let holding = holding(book).into_iter().filter_map(|process| book.processes.get(process));
+    let holding = holding(run.axes).into_iter().filter_map(|process| book.processes.get(process));
     add(Source::Environment, environment::variables(main.into_iter().chain(holding)));
     add(Source::Library, libraries(&book.libraries));
     add(Source::Host, host(book));

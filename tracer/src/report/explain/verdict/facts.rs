@@ -142,10 +142,11 @@ type Key = (usize, usize, Kind, [u32; 3]);
 
 fn held(axes: &Axes<'_>, moments: &Moments) -> Vec<Held> {
     let mut sums: HashMap<Key, u64> = HashMap::new();
-    for row in axes.book().allocations.iter().filter(|row| moments.is_live(row)) {
+    let live = axes.sums(|row| moments.is_live(row));
+    for (row, (bytes, _)) in axes.firsts().zip(live).filter(|(_, (_, count))| *count > 0) {
         let cells = AXES.map(|axis| axes.cell(axis, row));
         let sum = sums.entry((row.process, row.gpu, row.kind, cells)).or_default();
-        *sum = sum.saturating_add(row.bytes);
+        *sum = sum.saturating_add(bytes);
     }
     let mut sums: Vec<(Key, u64)> = sums.into_iter().collect();
     sums.sort_unstable();

@@ -12,7 +12,7 @@ const SMALL: u64 = 64 << 20;
 
 /// What strangers held on each GPU at once, at most.
 fn by_gpu(facts: &Facts<'_, '_>) -> BTreeMap<usize, (u64, Vec<Stranger>)> {
-    let used: std::collections::BTreeSet<usize> = facts.book().allocations.iter().map(|row| row.gpu).collect();
+    let used: std::collections::BTreeSet<usize> = facts.axes.firsts().map(|row| row.gpu).collect();
     let mut gpus: BTreeMap<usize, (u64, Vec<Stranger>)> = BTreeMap::new();
     for stranger in facts.book().strangers.iter().filter(|stranger| used.contains(&stranger.gpu)) {
         let (bytes, all) = gpus.entry(stranger.gpu).or_default();
