@@ -47,7 +47,7 @@ pub fn paused(axes: &Axes<'_>, moments: &Moments) -> Vec<Paused> {
         let paused = Paused {
             process,
             rank: axes.rank(process).to_owned(),
-            gpu: axes.gpu(gpu).to_owned(),
+            gpu: axes.gpu(gpu).clone(),
             phase,
             bytes,
             allocations,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::topics::{self, Topic};
-use super::words::{by_rank, delta, list, setting};
+use super::words::{delta, list, setting};
 use super::{Pair, Suspect, Weight};
 use crate::report::diff::{Setting, Source, canonical};
 
@@ -30,7 +30,7 @@ pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
         return Vec::new();
     }
     moved.sort_by_key(|(_, bytes)| Reverse(bytes.unsigned_abs()));
-    let part = |(topic, _): &(&Topic, i64)| format!("{} {}", topic.name, by_rank(&sums[topic.place()].by_rank));
+    let part = |(topic, _): &(&Topic, i64)| format!("{} {}", topic.name, sums[topic.place()].by_rank());
     let parts: Vec<String> = moved.iter().take(NAMED).map(part).collect();
     let settings: Vec<String> = changed.iter().map(|changed| setting(changed)).collect();
     let of_one_topic = topics::all().find(|topic| topic.changed(&pair.diff.configuration).len() == changed.len());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::topics::{self, Topic};
-use super::words::{by_rank, list, setting};
+use super::words::{list, setting};
 use super::{Facts, Pair, RuledOut, Suspect, Weight, budget};
 use crate::report::bytes::human;
 
@@ -66,7 +66,7 @@ fn allreduce(pair: &Pair<'_, '_, '_>, suspects: &[Suspect], failed: bool) -> Opt
         return None;
     }
     let verb = if bytes.delta() < 0 { "gives back" } else { "adds" };
-    let amount = by_rank(&bytes.by_rank).trim_start_matches(['+', '-']).to_owned();
+    let amount = bytes.by_rank().trim_start_matches(['+', '-']).to_owned();
     let mapped = topics::mapped(pair).map_or(String::new(), |mapped| format!(" ({mapped} of other ranks mapped)"));
     let text = format!("custom all-reduce {verb} {amount} and 0 B for imports{mapped}");
     Some(RuledOut { kind: topic.kind, text })

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::Held;
-use super::words::{by_rank, delta, list, setting};
+use super::words::{by_process, by_rank, delta, list, setting};
 use super::{Pair, Suspect, Weight, paused};
 use crate::ledger::Kind;
 use crate::lifecycle::kind_name;
@@ -179,20 +179,28 @@ fn fits(pattern: &str, name: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bytes {
     /// OTHER less BASE by rank.
-    pub(super) by_rank: BTreeMap<String, i64>,
+    by_rank: BTreeMap<String, i64>,
+    /// Some of these are no ranks.
+    has_others: bool,
     by_kind: BTreeMap<Kind, i64>,
     base: u64,
     other: u64,
 }
 
 impl Bytes {
-    fn add(&mut self, label: String, held: &Held, sign: i64) {
+    fn add(&mut self, label: String, is_rank: bool, held: &Held, sign: i64) {
+        self.has_others |= !is_rank;
         let bytes = i64::try_from(held.bytes).unwrap_or(i64::MAX).saturating_mul(sign);
         for sum in [self.by_rank.entry(label).or_default(), self.by_kind.entry(held.kind).or_default()] {
             *sum = sum.saturating_add(bytes);
         }
         let side = if sign < 0 { &mut self.base } else { &mut self.other };
         *side = side.saturating_add(held.bytes);
+    }
+
+    /// The differences in one phrase.
+    pub(super) fn by_rank(&self) -> String {
+        if self.has_others { by_process(&self.by_rank) } else { by_rank(&self.by_rank) }
     }
 
     pub(super) fn delta(&self) -> i64 {
@@ -225,7 +233,8 @@ pub(super) fn sums(pair: &Pair<'_, '_, '_>) -> Vec<Bytes> {
     for (side, sign) in [(0, -1), (1, 1)] {
         // What is paused is a difference of its own: its topic has it still.
         for held in pair.side(side).held.iter().chain(&paused::held(pair.side(side))) {
-            sums[topic(held)].add(pair.label(side, held.process), held, sign);
+            let (label, is_rank) = (pair.label(side, held.process), pair.side(side).is_rank(held.process));
+            sums[topic(held)].add(label, is_rank, held, sign);
         }
     }
     sums
@@ -264,7 +273,7 @@ fn text(topic: &Topic, bytes: &Bytes, changed: &[&Setting]) -> String {
         (_, 0) => ", none any more".to_owned(),
         _ => String::new(),
     };
-    format!("{}: {}{was}{}{with}", topic.name, by_rank(&bytes.by_rank), bytes.kinds())
+    format!("{}: {}{was}{}{with}", topic.name, bytes.by_rank(), bytes.kinds())
 }
 
 /// What a switched custom all-reduce does elsewhere: it takes the place of NCCL's kernels, whose memory comes in capture.
@@ -274,7 +283,7 @@ fn consequence(pair: &Pair<'_, '_, '_>, topic: &Topic, sums: &[Bytes], changed: 
     }
     let of = |kind: &str| TOPICS.iter().position(|topic| topic.kind == kind).map(|n| &sums[n]);
     let graphs = of("cuda_graphs").filter(|bytes| bytes.delta() != 0);
-    let graphs = graphs.map_or(String::new(), |bytes| format!("; CUDA graphs {}", by_rank(&bytes.by_rank)));
+    let graphs = graphs.map_or(String::new(), |bytes| format!("; CUDA graphs {}", bytes.by_rank()));
     let mapped = mapped(pair)
         .map_or(String::new(), |mapped| format!(", and 0 B for the buffers of other ranks that it maps ({mapped})"));
     format!("{mapped}{graphs}; in all {}", delta(pair.diff.bytes.delta_bytes))

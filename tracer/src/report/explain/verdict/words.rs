@@ -20,6 +20,15 @@ pub(super) fn delta(bytes: i64) -> String {
 
 /// Differences by rank in one phrase: `+24.0 MiB a rank (8 ranks, +192.0 MiB in all)`, `+518.0 MiB in TP0`.
 pub(super) fn by_rank(deltas: &BTreeMap<String, i64>) -> String {
+    by_member(deltas, ["rank", "ranks"])
+}
+
+/// The same of processes some of which are no ranks.
+pub(super) fn by_process(deltas: &BTreeMap<String, i64>) -> String {
+    by_member(deltas, ["process", "processes"])
+}
+
+fn by_member(deltas: &BTreeMap<String, i64>, [one, several]: [&str; 2]) -> String {
     let changed: Vec<(&String, i64)> =
         deltas.iter().filter(|(_, bytes)| **bytes != 0).map(|(rank, n)| (rank, *n)).collect();
     let total = changed.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
@@ -29,9 +38,12 @@ pub(super) fn by_rank(deltas: &BTreeMap<String, i64>) -> String {
         [] => "0 B".to_owned(),
         [(rank, bytes)] => format!("{} in {rank}", delta(*bytes)),
         _ if delta(least) == delta(most) => {
-            format!("{} a rank ({} ranks, {} in all)", delta(least), changed.len(), delta(total))
+            format!("{} a {one} ({} {several}, {} in all)", delta(least), changed.len(), delta(total))
         }
-        _ => format!("{} to {} a rank ({} ranks, {} in all)", delta(least), delta(most), changed.len(), delta(total)),
+        _ => {
+            let (least, most, total) = (delta(least), delta(most), delta(total));
+            format!("{least} to {most} a {one} ({} {several}, {total} in all)", changed.len())
+        }
     }
 }
 
