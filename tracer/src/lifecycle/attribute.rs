@@ -14,7 +14,7 @@ use super::state::States;
 use super::windows::Windows;
 use crate::ledger::torch::{Block, OutOfMemory};
 use crate::ledger::{Allocation, Book, Failure, Kind};
-use crate::map::Set;
+use crate::map::{Map, Set};
 
 /// What was decided on one axis: a cell and the rule behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +57,8 @@ pub(super) struct Attribution<'b> {
     /// Rules whose pattern of calls fits each of the book's communicators, and the stack of the call that made it.
     by_communicator: Vec<(Box<[u16]>, Option<u32>)>,
     captures: Windows<(usize, u32)>,
+    /// Rules on native frames of threads that run no Python, by process and thread: blocks bring no such frames.
+    threads: Map<(usize, u32), u16>,
     /// The same for each call's name.
     by_call: HashMap<&'b str, Box<[u16]>>,
     /// For each rule, the phases during which it counts; `None`: any.
@@ -92,9 +94,11 @@ impl<'b> Attribution<'b> {
             let fits = |known: &String| rule.during.iter().any(|of| known == of || phase::is_part(known, of));
             (!rule.during.is_empty()).then(|| rules.phases().iter().map(fits).collect())
         };
+        let stacks = Stacks::new(book, rules);
         Self {
             rules,
-            stacks: Stacks::new(book, rules),
+            threads: threads(book, rules, &stacks),
+            stacks,
             states: States::new(book, rules),
             communicators: Windows::new(book.communicators.iter().map(|c| (c.process, c.start, c.end))),
             by_communicator: book.communicators.iter().map(|c| (fitting(&c.api), c.stack)).collect(),
@@ -195,7 +199,7 @@ impl<'b> Attribution<'b> {
         let windows = self.rules.windows.iter().copied();
         let window =
             windows.into_iter().find(|rule| self.counts(*rule, now) && self.is_within(*rule, case, has_python));
-        let fallback = || first(&facts.fallback, state_phase);
+        let fallback = || first(&facts.fallback, state_phase).or_else(|| self.thread(case));
         let mut rule = frame.or(window).or(state).or_else(fallback)?;
         for weaker in [window, state].into_iter().flatten() {
             if self.is_part(weaker, rule) {
@@ -203,6 +207,12 @@ impl<'b> Attribution<'b> {
             }
         }
         Some(Verdict { cell: phase_of(rule)?, rule: Some(rule) })
+    }
+
+    /// What a block's thread does, if it runs no Python.
+    fn thread(&self, case: &Case<'_>) -> Option<u16> {
+        let asks = case.is_block && !self.stacks.of(case.stack).has_python;
+        case.tid.filter(|_| asks).and_then(|tid| self.threads.get(&(case.process, tid)).copied())
     }
 
     fn owner(&self, case: &Case<'_>) -> Option<Verdict<u16>> {
@@ -245,4 +255,18 @@ impl<'b> Attribution<'b> {
                 && !case.is_block
                 && self.communicators.at(&case.process, case.t).any(|n| self.by_communicator[n].0.contains(&number)))
     }
+}
+
+fn threads(book: &Book, rules: &Rules, stacks: &Stacks) -> Map<(usize, u32), u16> {
+    let tells = |stack: Option<u32>| {
+        let facts = stacks.of(stack);
+        let rule = facts.fallback.first().filter(|_| !facts.has_python)?;
+        (!rules.rule(*rule).native.is_empty()).then_some(*rule)
+    };
+    // Few traces have such stacks, and all have many rows.
+    if !(0..book.stacks.len() as u32).any(|stack| tells(Some(stack)).is_some()) {
+        return Map::default();
+    }
+    let told = |row: &Allocation| Some(((row.process, row.tid), tells(row.stack)?));
+    book.allocations.iter().filter_map(told).collect()
 }

@@ -1,6 +1,7 @@
 //! Stacks of real servers: old and new `SGLang`, vLLM V0 and V1, plain `PyTorch`.
 
 use super::*;
+use crate::ledger::torch::Block;
 
 /// Phase and role of an allocation from each stack.
 fn check(title: &str, cases: &[(&str, &str, &[&str])]) {
@@ -248,6 +249,15 @@ fn plain_pytorch() {
     let stack = scene.t.stack(&[engine, ("at::empty_cuda", "/torch/lib/libtorch_cuda.so")]);
     scene.t.book.allocations[row].stack = Some(stack);
     assert_eq!(scene.phase(row), "serving.backward");
+    // Blocks bring no native frames: their thread tells.
+    let (born, process) = (scene.t.book.end, scene.process);
+    let tid = scene.t.book.allocations[row].tid;
+    let phase = |tid: u32| {
+        let block =
+            Block { born, died: None, bytes: 512, address: 0, device: 0, tid, stack: None, in_graph_pool: false };
+        Axes::new(&scene.t.book).block_phase(process, &block).to_owned()
+    };
+    assert_eq!([phase(tid), phase(tid + 1)], ["serving.backward", "unattributed"]);
     // A context has its own phase where no frame tells another.
     let mut scene = Scene::new("python train.py");
     let row = scene.allocate(&["train.py: main"]);
