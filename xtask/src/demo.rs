@@ -70,7 +70,7 @@ const SCREEN: usize = 40;
 /// The server ends as `SGLang`'s does, by killing itself.
 const KILLED: i32 = 128 + 9;
 
-/// Leaves traces, reports, comparisons and flame graphs in `target/demo/`.
+/// Leaves traces, reports, comparisons, flame graphs and pages in `target/demo/`.
 pub(crate) fn main() -> Result<()> {
     setup::demo()?;
     run(cargo().args(["build", "--quiet", "--package", "tracer", "--package", "live-tests", "--bins"]))?;
@@ -93,7 +93,8 @@ pub(crate) fn main() -> Result<()> {
     for (base, other, name) in PAIRS {
         compare(base, other, name, &dir)?;
     }
-    println!("\nTraces, reports, comparisons and flame graphs are in {}", dir.display());
+    println!("\nTraces, reports, comparisons, flame graphs and pages are in {}", dir.display());
+    println!("All of the first comparison on one page, in a browser: {}", file(&dir, "diff", "html").display());
     Ok(())
 }
 
@@ -154,6 +155,8 @@ fn compare(base: &str, other: &str, name: &str, dir: &Path) -> Result<()> {
     let [base, other] = &traces;
     let mut flamegraph = vramtrace(&["flamegraph", "--force"], std::slice::from_ref(other));
     run(flamegraph.arg("--vs").arg(base).arg("-o").arg(file(dir, name, "svg")))?;
+    let mut page = vramtrace(&["html", "--force"], std::slice::from_ref(other));
+    run(page.arg("--vs").arg(base).arg("-o").arg(file(dir, name, "html")))?;
     show("diff", &traces, &text);
     Ok(())
 }
