@@ -5,33 +5,15 @@
     vramtrace diff base.vrt nccl.vrt
 
 Two training steps of a small model; with `--nccl` an all-reduce in a group of one rank before the first. One line a step on
-standard output: `step NAME t=CLOCK_MONOTONIC_NS smi=MIB`. Needs one NVIDIA GPU, PyTorch and nvidia-smi.
+standard output, as of torch_training.py. Needs one NVIDIA GPU, PyTorch and nvidia-smi.
 """
 
-import os
-import subprocess
 import sys
-import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
-
-
-def smi():
-    """This process's memory as nvidia-smi prints it, MiB; 0 when it is not listed."""
-    text = subprocess.run(
-        ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
-        check=True, capture_output=True, text=True).stdout
-    rows = dict(line.split(", ") for line in text.splitlines() if line.strip())
-    return int(rows.get(str(os.getpid()), 0))
-
-
-def step(name):
-    torch.cuda.synchronize()
-    time.sleep(0.15)  # long enough for a sample of the tracer's own
-    print(f"step {name} t={time.clock_gettime_ns(time.CLOCK_MONOTONIC)} smi={smi()}", flush=True)
-    time.sleep(0.05)
+from torch_training import step
 
 
 def communicator():

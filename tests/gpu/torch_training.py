@@ -127,5 +127,6 @@ def main():
     step("almost_all_gone")
 
 
-main()
-sys.exit(3)
+if __name__ == "__main__":
+    main()
+    sys.exit(3)

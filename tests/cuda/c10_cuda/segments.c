@@ -1,8 +1,7 @@
 /* Where segments come from and go to. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdlib.h>
 
+#include "../include/vmm.h"
 #include "allocator.h"
 
 struct segment *torch_segments;
@@ -23,22 +22,6 @@ bool pool_is_released(uint64_t pool) {
             return true;
     return false;
 }
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
-CUresult cuMemRelease(CUmemGenericAllocationHandle);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-CUresult cuMemUnmap(CUdeviceptr, size_t);
-
-/* Driver functions by pointer, as c10::cuda::DriverAPI has them. */
-static void *driver(const char *name) {
-    static void *library;
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library ? dlsym(library, name) : NULL;
-}
-#define CU(name) ((__typeof__(&name))driver(#name))
 
 static void count(const struct segment *segment, int64_t bytes) {
     struct stats *stats = &torch_stats[segment->device];

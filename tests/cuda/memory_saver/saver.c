@@ -2,34 +2,16 @@
  * torch_memory_saver's hook (csrc/core.cpp, 0.0.10): memory of cuMemCreate behind addresses that stay while it is paused.
  * Freed while it is paused, it makes no request.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../include/cudart_abi.h"
+#include "../include/vmm.h"
 
 #define API __attribute__((visibility("default")))
 #define PAGE ((size_t)2 << 20)
 #define MOST 64
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
-CUresult cuMemRelease(CUmemGenericAllocationHandle);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-CUresult cuMemAddressFree(CUdeviceptr, size_t);
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-CUresult cuMemUnmap(CUdeviceptr, size_t);
-
-static void *driver(const char *name) {
-    static void *library;
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library ? dlsym(library, name) : NULL;
-}
-#define CU(name) ((__typeof__(&name))driver(#name))
 
 static struct piece {
     CUdeviceptr address;

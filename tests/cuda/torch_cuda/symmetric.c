@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../include/cudart_abi.h"
+#include "../include/vmm.h"
 
 #define API __attribute__((visibility("default")))
 #define PAGE ((size_t)2 << 20)
@@ -16,27 +16,12 @@ typedef struct {
     unsigned long long types, flags;
 } CUmulticastObjectProp;
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
-CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 CUresult cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle, int, unsigned long long);
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *, int);
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice);
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t,
                             unsigned long long);
-
-/* c10::cuda::DriverAPI: by pointer. */
-void *dlopen(const char *, int);
-void *dlsym(void *, const char *);
-static void *driver(const char *name) {
-    static void *library;
-    if (!library)
-        library = dlopen("libcuda.so.1", 2);
-    return library ? dlsym(library, name) : NULL;
-}
-#define CU(name) ((__typeof__(&name))driver(#name))
 
 static CUresult map(CUmemGenericAllocationHandle handle, size_t bytes, int device) {
     CUmemAccessDesc access = {{1, device}, 3};

@@ -188,8 +188,6 @@ impl Ledger {
             return;
         }
         let (t, death) = self.event_time(process, rm.t);
-        let pauses = matches!(rm.op, Op::Free { .. }) && death == Death::Freed && api::pauses(calls);
-        let death = if pauses { Death::Paused } else { death };
         let event = Event { t, process, tid: rm.tid, calls, outer: rm.outer, stack: rm.stack, death };
         self.apply(&rm.op, &event);
     }
@@ -204,7 +202,9 @@ impl Ledger {
                 }
             }
             Op::Free { client, object } => {
-                if !objects.free(client, object, event, rows) {
+                let pauses = event.death == Death::Freed && api::pauses(event.calls);
+                let death = if pauses { Death::Paused } else { event.death };
+                if !objects.free(client, object, &Event { death, ..*event }, rows) {
                     self.unknown_frees.entry(event.process).or_default().push(event.t);
                 }
             }

@@ -141,7 +141,11 @@ impl TorchDevice {
         for (segment, row) in self.segments.iter().zip(self.segments(book)) {
             births.entry(segment.address).or_default().push(row.born);
         }
-        let next = |address: u64, t: u64| births.get(&address)?.iter().copied().find(|born| *born >= t);
+        let next = |address: u64, t: u64| {
+            // In order, as segments are.
+            let births = births.get(&address)?;
+            births.get(births.partition_point(|born| *born < t)).copied()
+        };
         let kept = |(segment, row): (&Segment, &Allocation)| match row.died {
             Some((t, Death::Paused)) => {
                 Allocation { died: next(segment.address, t).map(|t| (t, Death::Freed)), ..row.clone() }

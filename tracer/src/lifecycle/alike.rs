@@ -78,6 +78,11 @@ impl Alike {
         joined
     }
 
+    /// The first of `rows`, which this was made of, in each class.
+    pub(super) fn firsts<'r>(&self, rows: &'r [Allocation]) -> impl ExactSizeIterator<Item = &'r Allocation> {
+        self.classes.iter().map(|class| &rows[class.first as usize])
+    }
+
     /// What was decided for the row that stands at `at`.
     pub(super) fn mark(&self, at: usize) -> Mark {
         self.classes[self.of[at] as usize].mark
@@ -103,7 +108,7 @@ impl<'b> Axes<'b> {
 
     /// The first row of each class; classes are in order of these.
     pub fn firsts(&self) -> impl ExactSizeIterator<Item = &'b Allocation> {
-        self.alike.classes.iter().map(|class| &self.book.allocations[class.first as usize])
+        self.alike.firsts(&self.book.allocations)
     }
 
     /// Bytes and number of those rows of each class that `which` is true for.

@@ -102,8 +102,7 @@ impl<'b> Axes<'b> {
     pub fn with_rules(book: &'b Book, rules: &'b Rules) -> Self {
         let attribution = Attribution::new(book, rules);
         let alike = Alike::new(&book.allocations, &attribution);
-        let firsts: Vec<&Allocation> =
-            alike.classes.iter().map(|class| &book.allocations[class.first as usize]).collect();
+        let firsts: Vec<&Allocation> = alike.firsts(&book.allocations).collect();
         let (mut owners, mut apis) = (Names::default(), Names::default());
         rules.owners().iter().for_each(|owner| owners.add(owner));
         for row in firsts.iter().copied().chain(&book.host).chain(&book.imports) {

@@ -20,6 +20,7 @@ use super::Error;
 use super::lines::{Batch, Lines, NotZstd};
 use super::quick::Quick;
 use super::record::{Header, KINDS, MAJOR, MINOR, Record};
+use crate::parallel::workers;
 
 /// Most decoding threads: enough to keep up with decompression.
 const WORKERS: usize = 6;
@@ -188,7 +189,7 @@ impl Iterator for Reader {
 
 /// Starts the threads. They end when the reader is dropped: their channels close.
 fn spawn<R: Read + Send + 'static>(lines: Lines<R>, newer: bool) -> Receiver<Receiver<Decoded>> {
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(WORKERS);
+    let workers = workers().min(WORKERS);
     let (ordered, results) = sync_channel(2 * workers);
     let (jobs, work) = channel::<(Batch, Sender<Decoded>)>();
     let work = Arc::new(Mutex::new(work));

@@ -22,6 +22,7 @@ mod words;
 use serde::Serialize;
 
 pub use facts::Facts;
+use facts::Held;
 
 use crate::lifecycle::Role;
 use crate::report::diff::{Diff, RankChange};
@@ -125,9 +126,15 @@ pub(super) struct Pair<'a, 'b, 'c> {
     base: &'a Facts<'b, 'c>,
     other: &'a Facts<'b, 'c>,
     diff: &'a Diff,
+    /// What each has paused, as if it were held.
+    paused: [Vec<Held>; 2],
 }
 
-impl<'b, 'c> Pair<'_, 'b, 'c> {
+impl<'a, 'b, 'c> Pair<'a, 'b, 'c> {
+    fn new(base: &'a Facts<'b, 'c>, other: &'a Facts<'b, 'c>, diff: &'a Diff) -> Self {
+        Self { base, other, diff, paused: [paused::held(base), paused::held(other)] }
+    }
+
     /// Facts of BASE (0) or OTHER (1).
     fn side(&self, side: usize) -> &Facts<'b, 'c> {
         if side == 0 { self.base } else { self.other }
@@ -160,7 +167,7 @@ impl Verdict {
     /// On what `other` has or lacks beside `base`; `diff` is their comparison, at the moments of these facts.
     #[must_use]
     pub fn of_two(base: &Facts<'_, '_>, other: &Facts<'_, '_>, diff: &Diff) -> Self {
-        let pair = Pair { base, other, diff };
+        let pair = Pair::new(base, other, diff);
         let mut suspects: Vec<Suspect> = OF_TWO.iter().flat_map(|judge| judge(&pair)).collect();
         // A leak says what of the memory for requests is the matter.
         let leaks = suspects.iter().any(|suspect| suspect.kind == "serving_growth");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::facts::Held;
-use super::words::{by_rank, list};
+use super::topics::Bytes;
+use super::words::list;
 use super::{Facts, Pair, Suspect};
 use crate::ledger::Kind;
 use crate::report::bytes::human;
@@ -25,33 +26,32 @@ pub(super) fn held(facts: &Facts<'_, '_>) -> Vec<Held> {
 }
 
 pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
-    let mut held: BTreeMap<String, i64> = BTreeMap::new();
-    let mut phases: [BTreeMap<String, u64>; 2] = Default::default();
-    for side in [0, 1] {
-        for paused in self::held(pair.side(side)) {
-            let bytes = i64::try_from(paused.bytes).unwrap_or(i64::MAX);
-            let sum = held.entry(pair.label(side, paused.process)).or_default();
-            *sum = sum.saturating_add(if side == 0 { bytes } else { -bytes });
-            let phase = phases[side].entry(paused.phase).or_default();
-            *phase = phase.saturating_add(paused.bytes);
-        }
+    let mut bytes = Bytes::default();
+    // What is paused is not held.
+    for (side, sign) in [(0, 1), (1, -1)] {
+        pair.paused[side].iter().for_each(|held| bytes.add(pair, side, held, sign));
     }
-    let bytes = held.values().fold(0_i64, |sum, bytes| sum.saturating_add(*bytes));
-    if bytes == 0 {
+    let delta = bytes.delta();
+    if delta == 0 {
         return Vec::new();
     }
-    let side = usize::from(bytes < 0);
-    let parts: Vec<String> = phases[side].iter().map(|(phase, bytes)| format!("{phase} {}", human(*bytes))).collect();
+    let side = usize::from(delta < 0);
+    let mut phases: BTreeMap<&str, u64> = BTreeMap::new();
+    for held in &pair.paused[side] {
+        let sum = phases.entry(&held.phase).or_default();
+        *sum = sum.saturating_add(held.bytes);
+    }
+    let parts: Vec<String> = phases.into_iter().map(|(phase, bytes)| format!("{phase} {}", human(bytes))).collect();
     vec![Suspect {
         kind: "paused",
-        bytes: Some(bytes),
+        bytes: Some(delta),
         text: format!(
             "Memory that torch_memory_saver has paused in {}, {}: {}; it is taken again when that is resumed",
             pair.side(side).name,
             list(&parts),
-            by_rank(&held)
+            bytes.by_rank()
         ),
-        ranks: held.into_iter().filter(|(_, bytes)| *bytes != 0).map(|(rank, _)| rank).collect(),
+        ranks: bytes.changed(),
         evidence: vec!["freed inside tms_pause".to_owned()],
         ..Suspect::default()
     }]

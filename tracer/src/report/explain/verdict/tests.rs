@@ -339,7 +339,7 @@ proptest! {
         let diff = Diff::new(&runs[0], &runs[1], &question).unwrap();
         let moments = [&base, &other].map(|book| crate::report::query::Moments::new(book, At::End).unwrap());
         let facts = [0, 1].map(|n| Facts::new("x", &axes[n], &moments[n]));
-        let pair = Pair { base: &facts[0], other: &facts[1], diff: &diff };
+        let pair = Pair::new(&facts[0], &facts[1], &diff);
         let sum: i64 = topics::sums(&pair).iter().map(topics::Bytes::delta).sum();
         prop_assert_eq!(sum, diff.bytes.delta_bytes);
     }

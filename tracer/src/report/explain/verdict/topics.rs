@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::facts::Held;
 use super::words::{by_process, by_rank, delta, list, setting};
-use super::{Pair, Suspect, Weight, paused};
+use super::{Pair, Suspect, Weight};
 use crate::ledger::Kind;
 use crate::lifecycle::kind_name;
 use crate::report::bytes::human;
@@ -188,14 +188,21 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    fn add(&mut self, label: String, is_rank: bool, held: &Held, sign: i64) {
-        self.has_others |= !is_rank;
+    /// Adds what `side` holds.
+    pub(super) fn add(&mut self, pair: &Pair<'_, '_, '_>, side: usize, held: &Held, sign: i64) {
+        self.has_others |= !pair.side(side).is_rank(held.process);
+        let label = pair.label(side, held.process);
         let bytes = i64::try_from(held.bytes).unwrap_or(i64::MAX).saturating_mul(sign);
         for sum in [self.by_rank.entry(label).or_default(), self.by_kind.entry(held.kind).or_default()] {
             *sum = sum.saturating_add(bytes);
         }
         let side = if sign < 0 { &mut self.base } else { &mut self.other };
         *side = side.saturating_add(held.bytes);
+    }
+
+    /// Ranks and processes that differ.
+    pub(super) fn changed(&self) -> Vec<String> {
+        self.by_rank.iter().filter(|(_, bytes)| **bytes != 0).map(|(rank, _)| rank.clone()).collect()
     }
 
     /// The differences in one phrase.
@@ -232,9 +239,8 @@ pub(super) fn sums(pair: &Pair<'_, '_, '_>) -> Vec<Bytes> {
     let mut sums = vec![Bytes::default(); TOPICS.len()];
     for (side, sign) in [(0, -1), (1, 1)] {
         // What is paused is a difference of its own: its topic has it still.
-        for held in pair.side(side).held.iter().chain(&paused::held(pair.side(side))) {
-            let (label, is_rank) = (pair.label(side, held.process), pair.side(side).is_rank(held.process));
-            sums[topic(held)].add(label, is_rank, held, sign);
+        for held in pair.side(side).held.iter().chain(&pair.paused[side]) {
+            sums[topic(held)].add(pair, side, held, sign);
         }
     }
     sums
@@ -255,7 +261,7 @@ pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
             kind: topic.kind,
             weight: if follows { Weight::Notable } else { Weight::Explains },
             bytes: Some(bytes.delta()),
-            ranks: bytes.by_rank.iter().filter(|(_, bytes)| **bytes != 0).map(|(rank, _)| rank.clone()).collect(),
+            ranks: bytes.changed(),
             text: text(topic, bytes, &changed) + &consequence(pair, topic, &sums, &changed),
             evidence: evidence(pair, topic, &changed),
             moved: Some(moved),
