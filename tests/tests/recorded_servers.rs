@@ -3,10 +3,14 @@
 //!
 //! `NAME.vrt` is the trace, `NAME.txt` has `mark NAME t=NS pid=PID smi=MIB` lines: `nvidia-smi`'s figure of a process at a time.
 
+use std::time::Duration;
+
 use live_tests::recorded::{field, path, samples_agree};
-use tracer::ledger::{Book, Kind};
+use tracer::ledger::{Allocation, Book, Kind};
 use tracer::lifecycle::{Axes, Axis, UNATTRIBUTED};
 use tracer::report::diff::{Diff, Question, Run};
+use tracer::report::paused::paused;
+use tracer::report::query::Moments;
 use tracer::report::{At, Query, Summary};
 use tracer::trace::record::FrameKind;
 
@@ -74,12 +78,27 @@ fn servers_hold_what_nvidia_smi_says() {
     }
 }
 
-/// `--enable-memory-saver`, and `/release_memory_occupation` of the KV cache, then of the weights. (Recorded before the
-/// functions of `torch_memory_saver` had probes.)
+/// `--enable-memory-saver`: `/release_memory_occupation` of the KV cache, then of the weights, and `/resume_memory_occupation` of
+/// both. What is paused is told from what is freed, and what is resumed is what it was.
 #[test]
-fn released_memory_is_not_held() {
+fn released_memory_is_paused_and_resumed() {
     let name = "h200-sglang-tp1-saver";
-    is_exact(name, &book(name), 4);
+    let book = book(name);
+    is_exact(name, &book, 7);
+    let axes = Axes::new(&book);
+    let held = |t: u64, phase: &str| {
+        let is_of = |row: &Allocation| axes.label(Axis::Phase, axes.cell(Axis::Phase, row)) == phase;
+        let paused = paused(&axes, &Moments::new(&book, At::Time(Duration::from_nanos(t - book.header.t))).unwrap());
+        let of_phase: Vec<_> = paused.iter().filter(|paused| paused.phase == phase).collect();
+        assert!(of_phase.iter().all(|paused| paused.rank == "TP0"));
+        (book.live_at(t, is_of) / MIB, of_phase.iter().map(|paused| paused.bytes / MIB).sum::<u64>())
+    };
+    let steps = |phase| marks(name).iter().map(|(t, ..)| held(*t, phase)).collect::<Vec<_>>();
+    // A release also empties PyTorch's cache: 22 MiB are freed.
+    let (whole, released, resumed) = ((42456, 0), (0, 42434), (42434, 0));
+    assert_eq!(steps("kv_cache"), [whole, whole, released, released, released, resumed, resumed]);
+    let (whole, released) = ((348, 0), (20, 328));
+    assert_eq!(steps("weights"), [whole, whole, whole, released, whole, whole, whole]);
 }
 
 #[test]

@@ -1,18 +1,10 @@
 //! Follows `PyTorch`'s caching allocators through a trace.
 
-use std::collections::BTreeMap;
-
-use super::rows::{Numbers, Place, RowId, Rows, Table};
+use super::mappings::Mappings;
+use super::rows::{Place, Rows};
 use super::torch::{Block, Figures, OutOfMemory, Segment, Torch, TorchDevice};
 use crate::map::Map;
 use crate::trace::record::{self, Call};
-
-/// Memory mapped at an address.
-#[derive(Clone)]
-struct Mapped {
-    bytes: u64,
-    row: RowId,
-}
 
 /// Allocators while the trace is read.
 #[derive(Clone, Default)]
@@ -22,10 +14,6 @@ pub(super) struct Allocators {
     states: Vec<State>,
     /// Blocks handed out, by device and address.
     live: Map<(usize, u64), usize>,
-    /// What each process has mapped, by address.
-    mapped: Map<usize, BTreeMap<u64, Mapped>>,
-    /// Devices whose segments are paused, by process and address.
-    paused: Map<(usize, u64), u32>,
 }
 
 /// What is known of a device beside its table.
@@ -38,49 +26,13 @@ struct State {
 }
 
 impl Allocators {
-    /// Memory was mapped in a process. In the place of a segment that was paused it is one.
-    pub(super) fn map(&mut self, process: usize, base: u64, bytes: u64, row: RowId, rows: &mut Rows) {
-        if let Some(device) = self.paused.remove(&(process, base)) {
-            rows.get(row).is_segment_of(device, base);
-        }
-        self.mapped.entry(process).or_default().insert(base, Mapped { bytes, row });
-    }
-
-    /// Memory will be unmapped, to be mapped again at the same address.
-    pub(super) fn pause(&mut self, process: usize, base: u64, rows: &mut Rows) {
-        let mapped = self.mapped.get(&process).and_then(|mapped| mapped.get(&base));
-        let segment = mapped.and_then(|mapped| rows.get(mapped.row).segment());
-        if let Some((device, _)) = segment {
-            self.paused.insert((process, base), device);
-        }
-    }
-
-    /// It is mapped no more.
-    pub(super) fn unmap(&mut self, process: usize, base: u64) {
-        if let Some(mapped) = self.mapped.get_mut(&process) {
-            mapped.remove(&base);
-        }
-    }
-
-    /// Rows have new numbers.
-    pub(super) fn renumber(&mut self, numbers: &Numbers) {
-        for mapped in self.mapped.values_mut() {
-            mapped.retain(|_, mapped| {
-                numbers.of(mapped.row).is_some_and(|new| {
-                    mapped.row = new;
-                    true
-                })
-            });
-        }
-    }
-
     /// Forgets where allocators gave up before `t`.
     pub(super) fn fold(&mut self, t: u64) {
         self.torch.failures.retain(|failure| failure.t >= t);
     }
 
     /// A block was handed out or taken back.
-    pub(super) fn block(&mut self, block: &record::Block, process: usize, rows: &mut Rows) {
+    pub(super) fn block(&mut self, block: &record::Block, process: usize, mappings: &Mappings, rows: &mut Rows) {
         let number = self.device(process, block.device);
         let bytes = block.bytes.unsigned_abs();
         let mut expected = self.torch.devices[number].figures.last().map(|figures| figures.before);
@@ -88,7 +40,7 @@ impl Allocators {
         if block.bytes >= 0 {
             // One that is there already: its end was lost.
             fits = self.end(number, block.address, block.t).is_none();
-            self.begin(number, process, block, rows);
+            self.begin(number, process, block, mappings, rows);
         } else {
             match self.end(number, block.address, block.t) {
                 Some(known) => fits = known == bytes,
@@ -128,13 +80,13 @@ impl Allocators {
         })
     }
 
-    fn begin(&mut self, number: usize, process: usize, block: &record::Block, rows: &mut Rows) {
+    fn begin(&mut self, number: usize, process: usize, block: &record::Block, mappings: &Mappings, rows: &mut Rows) {
         let bytes = block.bytes.unsigned_abs();
         self.live.insert((number, block.address), self.torch.blocks.len());
         let state = &mut self.states[number];
         state.bytes = state.bytes.wrapping_add(bytes);
         let mut in_graph_pool = false;
-        for (base, row) in below(self.mapped.get(&process), block.address, bytes) {
+        for (base, row) in mappings.below(process, block.address, bytes) {
             let row = rows.get(row);
             // Memory that went without its mapping being seen to.
             if row.allocation.died.is_none() {
@@ -185,15 +137,6 @@ impl Allocators {
         torch.devices.iter_mut().for_each(|device| device.segments.sort_by_key(|segment| segment.row));
         torch
     }
-}
-
-/// Video memory mapped where a block lies, with its address. A block of an expandable segment may lie in several pieces.
-fn below(mapped: Option<&BTreeMap<u64, Mapped>>, address: u64, bytes: u64) -> Vec<(u64, RowId)> {
-    let Some(mapped) = mapped else { return Vec::new() };
-    let end = address.saturating_add(bytes.max(1));
-    let holds = |(base, mapped): &(&u64, &Mapped)| base.saturating_add(mapped.bytes) > address;
-    let pieces = mapped.range(..end).rev().take_while(holds).map(|(base, mapped)| (*base, mapped.row));
-    pieces.filter(|(_, row)| row.table == Table::Gpu).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Closing the books: kinds, GPUs and samples need to know all of a trace.
 
-use super::rows::{Place, Row, Rows, sort, used};
+use super::rows::{Place, Row, Rows, resumed, sort, used};
 use super::{Allocation, Book, Ledger, kind, samples, strangers};
 use crate::map::{Map, Set};
 
@@ -30,6 +30,7 @@ impl Ledger {
         let Self { mut book, gpus, processes, nvml, requests, allocators, past, .. } = self;
         let segment = |(n, row): (usize, &Row)| row.segment().map(|s| (n as u32, s.0, s.1, row.capture));
         let segments: Vec<_> = rows.gpu.iter().enumerate().filter_map(segment).collect();
+        let resumed = resumed(&rows.gpu);
         let mut positions: Map<(Place, usize), usize> = Map::default();
         let mut place = |rows: Vec<Row>| -> Vec<Allocation> {
             let mut at = |row: &Row| {
@@ -54,6 +55,7 @@ impl Ledger {
         let places = sort(&mut book.allocations);
         let used = used(&book.allocations);
         let place = |n: u32| places.as_ref().map_or(n, |places| places[n as usize]);
+        book.resumed = resumed.into_iter().map(|(row, first)| (place(row), place(first))).collect();
         let segments = segments.into_iter().map(|(n, device, address, capture)| (place(n), device, address, capture));
         book.torch = allocators.finish(segments, |place, process| {
             let only = used.get(&process).copied().flatten();

@@ -133,14 +133,14 @@ impl Ledger {
     }
 
     fn fold_rows(&mut self, t: u64) {
-        let Self { rows, channels, processes, objects, fallback, allocators, .. } = self;
+        let Self { rows, channels, processes, objects, fallback, mappings, .. } = self;
         let numbers = rows.fold(t, |rows| {
             kind::classify(rows, channels, &processes.list);
             kind::witnesses(rows, &processes.list)
         });
         objects.renumber(&numbers);
         fallback.renumber(&numbers);
-        allocators.renumber(&numbers);
+        mappings.renumber(&numbers);
     }
 
     /// Samples go, and what they told of memory from before tracing began is kept as one figure.

@@ -51,6 +51,7 @@ impl Book {
             gpus,
             processes,
             allocations,
+            resumed,
             host,
             imports,
             failures,
@@ -103,6 +104,7 @@ impl Book {
             process
         }));
         self.allocations.extend(allocations.into_iter().map(|row| shift.row(row)));
+        self.resumed.extend(resumed.into_iter().map(|(row, first)| (row + shift.row, first + shift.row)));
         self.host.extend(host.into_iter().map(|row| shift.row(row)));
         self.imports.extend(imports.into_iter().map(|row| shift.row(row)));
         self.failures.extend(failures.into_iter().map(|mut failure| {
@@ -183,10 +185,10 @@ impl Book {
             place[*row as usize] = at;
         }
         self.allocations.sort_by_key(|row| row.born);
+        let at = |row: u32| place.get(row as usize).copied().unwrap_or(row);
+        self.resumed = std::mem::take(&mut self.resumed).into_iter().map(|(row, first)| (at(row), at(first))).collect();
         for segment in self.torch.devices.iter_mut().flat_map(|device| &mut device.segments) {
-            if let Some(at) = place.get(segment.row as usize) {
-                segment.row = *at;
-            }
+            segment.row = at(segment.row);
         }
     }
 

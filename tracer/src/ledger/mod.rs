@@ -16,6 +16,7 @@ mod finish;
 mod gpus;
 mod kind;
 mod live;
+mod mappings;
 mod memory;
 mod merge;
 pub mod model;
@@ -62,6 +63,7 @@ pub struct Ledger {
     unknown_frees: samples::UnknownFrees,
     witness: witness::Witness,
     allocators: allocator::Allocators,
+    mappings: mappings::Mappings,
     nvml: Vec<Nvml>,
     notices: HashSet<String>,
     blocks: plausible::Budget,
@@ -101,7 +103,7 @@ impl Ledger {
             Record::Block(block) => {
                 self.seen(block.t);
                 let process = self.processes.of(block.pid, block.t);
-                self.allocators.block(block, process, &mut self.rows);
+                self.allocators.block(block, process, &self.mappings, &mut self.rows);
             }
             Record::Log(log) => self.log(mem::take(log)),
             Record::Nvml(nvml) => {
@@ -193,7 +195,7 @@ impl Ledger {
     }
 
     fn apply(&mut self, op: &Op, event: &Event<'_>) {
-        let Self { objects, rows, .. } = self;
+        let Self { objects, rows, mappings, .. } = self;
         match *op {
             Op::Alloc(ref alloc) => {
                 objects.alloc(alloc, event, rows);
@@ -227,15 +229,10 @@ impl Ledger {
             // Addresses label; they own nothing.
             Op::Map { base, length, client, object, .. } => {
                 if let Some(row) = objects.row(client, object) {
-                    self.allocators.map(event.process, base, length, row, rows);
+                    mappings.map(event.process, base, length, row, api::resumes(event.calls), rows);
                 }
             }
-            Op::Unmap { base } => {
-                if api::pauses(event.calls) {
-                    self.allocators.pause(event.process, base, rows);
-                }
-                self.allocators.unmap(event.process, base);
-            }
+            Op::Unmap { base } => mappings.unmap(event.process, base, api::pauses(event.calls), rows),
             Op::Unknown { .. } => {}
         }
     }

@@ -18,6 +18,9 @@ pub struct Book {
     pub processes: Vec<ProcessInfo>,
     /// Each piece of physical GPU memory while one process owned it, in order of birth.
     pub allocations: Vec<Allocation>,
+    /// Which of `allocations` take the place of memory that was paused (`torch_memory_saver`), by number, and which each of
+    /// these first was: what it is for, that tells.
+    pub resumed: BTreeMap<u32, u32>,
     /// Pinned host memory, bytes, in the same form; never part of a GPU sum.
     pub host: Vec<Allocation>,
     /// Memory of others that a process mapped (IPC, imported handles): 0 bytes of its own. `bytes` is the size of what
@@ -204,12 +207,6 @@ impl Allocation {
     #[must_use]
     pub fn live_at(&self, t: u64) -> bool {
         self.born <= t && self.died.is_none_or(|(died, _)| t < died)
-    }
-
-    /// True when it took the place of memory that was paused.
-    #[must_use]
-    pub fn is_resumed(&self) -> bool {
-        super::api::resumes(&self.calls)
     }
 }
 

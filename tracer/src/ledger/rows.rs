@@ -38,6 +38,16 @@ struct Rare {
     limit: Option<u64>,
     /// Number of the `PyTorch` allocator whose blocks lie in it, and where it was mapped then.
     segment: Option<(u32, u64)>,
+    /// Of memory that was paused.
+    piece: Option<Piece>,
+}
+
+/// Memory that is paused and resumed: one row each time, all with the same number.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    number: u32,
+    /// The row is what it was before it was first paused.
+    is_first: bool,
 }
 
 impl Row {
@@ -52,6 +62,15 @@ impl Row {
     /// Notes the allocator whose blocks lie in it, the first time.
     pub(super) fn is_segment_of(&mut self, allocator: u32, base: u64) {
         self.rare.get_or_insert_default().segment.get_or_insert((allocator, base));
+    }
+
+    fn piece(&self) -> Option<Piece> {
+        self.rare.as_ref()?.piece
+    }
+
+    /// It takes the place of memory that was paused.
+    pub(super) fn is_resumed(&mut self, piece: u32) {
+        self.rare.get_or_insert_default().piece = Some(Piece { number: piece, is_first: false });
     }
 }
 
@@ -95,6 +114,8 @@ pub(super) struct Rows {
     calls: Set<Arc<[String]>>,
     /// Rows made inside the API call that each thread is in, waiting for what its return tells.
     open: Map<(usize, u32), (u64, Vec<RowId>)>,
+    /// Number of the next [`Piece`].
+    pieces: u32,
     /// Of all rows there ever were.
     pub(super) budget: Budget,
 }
@@ -166,6 +187,15 @@ impl Rows {
         }
     }
 
+    /// Number of the piece of memory that a row is, which is about to be paused.
+    pub(super) fn paused(&mut self, id: RowId) -> u32 {
+        let next = self.pieces;
+        let piece = &mut self.get(id).rare.get_or_insert_default().piece;
+        let number = piece.get_or_insert(Piece { number: next, is_first: true }).number;
+        self.pieces += u32::from(number == next);
+        number
+    }
+
     /// Takes out what died before `t`, but for rows that tell of others what they are. `classify` gives the rows of GPU
     /// memory, in order of birth, their kinds, and says which tell; the kinds of those born before `t` are settled by it.
     pub(super) fn fold(&mut self, t: u64, classify: impl FnOnce(&mut [Row]) -> Vec<bool>) -> Numbers {
@@ -223,7 +253,16 @@ impl Numbers {
 }
 
 fn is_kept(row: &Row, t: u64) -> bool {
-    row.allocation.died.is_none_or(|(died, _)| died >= t)
+    // What is resumed is what it first was.
+    row.allocation.died.is_none_or(|(died, _)| died >= t) || row.piece().is_some_and(|piece| piece.is_first)
+}
+
+/// Which of the rows are memory that was resumed, each with the row that it first was.
+pub(super) fn resumed(rows: &[Row]) -> Vec<(u32, u32)> {
+    let pieces = || (0..).zip(rows).filter_map(|(n, row)| Some((n, row.piece()?)));
+    let firsts: Map<u32, u32> = pieces().filter(|(_, piece)| piece.is_first).map(|(n, p)| (p.number, n)).collect();
+    let resumed = pieces().filter(|(_, piece)| !piece.is_first);
+    resumed.filter_map(|(n, piece)| Some((n, *firsts.get(&piece.number)?))).collect()
 }
 
 /// Puts rows in order of birth and keeps those that `which` says; gives the new number of each old one.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::Axes;
 use super::attribute::{Attribution, Mark};
-use crate::ledger::{Allocation, Kind};
+use crate::ledger::{Allocation, Book, Kind};
 use crate::map::Map;
 use crate::parallel::{in_parallel, workers};
 
@@ -35,28 +35,32 @@ pub(super) struct Class {
 }
 
 impl Alike {
-    /// Decides for each row, and puts together those that are alike.
-    pub(super) fn new(rows: &[Allocation], attribution: &Attribution<'_>) -> Self {
+    /// Decides for each row of `book`, and puts together those that are alike.
+    pub(super) fn new(book: &Book, attribution: &Attribution<'_>) -> Self {
+        let rows = &book.allocations;
         let size = rows.len().div_ceil(workers()).max(PART);
         let starts: Vec<usize> = (0..rows.len()).step_by(size).collect();
-        let part = |start: usize| Self::of(rows, start..rows.len().min(start + size), attribution);
+        let part = |start: usize| Self::of(book, start..rows.len().min(start + size), attribution);
         let mut parts = in_parallel(starts, part);
         if parts.len() > 1 { Self::join(rows, parts) } else { parts.pop().unwrap_or_default() }
     }
 
-    fn of(rows: &[Allocation], range: Range<usize>, attribution: &Attribution<'_>) -> Self {
+    fn of(book: &Book, range: Range<usize>, attribution: &Attribution<'_>) -> Self {
+        let rows = &book.allocations;
         let mut part = Self { of: Vec::with_capacity(range.len()), classes: Vec::new() };
         let mut numbers: Map<Key<'_>, u32> = Map::default();
         // By list: rows share them.
         let mut fitting: Map<usize, Vec<u16>> = Map::default();
-        for (first, row) in (range.start as u32..).zip(&rows[range]) {
-            let calls = fitting.entry(list(row)).or_insert_with(|| attribution.fitting_calls(row));
-            let mark = attribution.decide(row, calls);
-            let number = *numbers.entry(key(row, mark)).or_insert_with(|| {
-                part.classes.push(Class { first, mark });
+        for (number, row) in (range.start as u32..).zip(&rows[range]) {
+            // What is resumed is for what it was before it was paused, whoever resumes it.
+            let first = book.resumed.get(&number).and_then(|first| rows.get(*first as usize)).unwrap_or(row);
+            let calls = fitting.entry(list(first)).or_insert_with(|| attribution.fitting_calls(first));
+            let mark = attribution.decide(first, calls);
+            let class = *numbers.entry(key(row, mark)).or_insert_with(|| {
+                part.classes.push(Class { first: number, mark });
                 part.classes.len() as u32 - 1
             });
-            part.of.push(number);
+            part.of.push(class);
         }
         part
     }

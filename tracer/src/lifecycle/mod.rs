@@ -101,7 +101,7 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn with_rules(book: &'b Book, rules: &'b Rules) -> Self {
         let attribution = Attribution::new(book, rules);
-        let alike = Alike::new(&book.allocations, &attribution);
+        let alike = Alike::new(book, &attribution);
         let firsts: Vec<&Allocation> = alike.firsts(&book.allocations).collect();
         let (mut owners, mut apis) = (Names::default(), Names::default());
         rules.owners().iter().for_each(|owner| owners.add(owner));

@@ -208,6 +208,20 @@ fn owners_are_told_by_the_caller() {
     }
 }
 
+/// Who resumes memory says nothing of what it is for.
+#[test]
+fn what_is_resumed_is_for_what_it_was() {
+    let mut scene = Scene::new("sglang::scheduler_TP0");
+    let weights = scene.allocate(&[RUN, LOAD]);
+    scene.t.pause(weights);
+    let resumed = scene.t.resume(weights);
+    scene.t.pause(resumed);
+    let again = scene.t.resume(resumed);
+    assert_eq!([weights, resumed, again].map(|row| scene.phase(row)), ["weights"; 3]);
+    let apis = [weights, again].map(|row| scene.label(row, Axis::Api));
+    assert_eq!(apis, ["cudaMalloc", "tms_resume"]);
+}
+
 #[test]
 fn a_capture_makes_the_pool_the_graphs() {
     let mut scene = Scene::new("server");

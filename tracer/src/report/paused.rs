@@ -1,13 +1,12 @@
 //! Memory that was given back while its user keeps the addresses (`tms_pause` of `torch_memory_saver`), until it is taken again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::query::Moments;
 use crate::ledger::{Allocation, Book, Death};
 use crate::lifecycle::{Axes, Axis, phase_order};
-use crate::map::Map;
 
 /// What a process has paused at the moment looked at. The GPU does not hold it: it is part of no sum.
 ///
@@ -36,10 +35,9 @@ type Key = (usize, usize, u32);
 #[must_use]
 pub fn paused(axes: &Axes<'_>, moments: &Moments) -> Vec<Paused> {
     let mut sums: BTreeMap<Key, (u64, u64)> = BTreeMap::new();
-    for (first, bytes) in waiting(axes.book(), moments) {
-        let row = &axes.book().allocations[first];
+    for row in waiting(axes.book(), moments) {
         let sum = sums.entry((row.process, row.gpu, axes.cell(Axis::Phase, row))).or_default();
-        *sum = (sum.0.saturating_add(bytes), sum.1 + 1);
+        *sum = (sum.0.saturating_add(row.bytes), sum.1 + 1);
     }
     let place = |process: &usize| axes.order().iter().position(|other| other == process);
     let named = |((process, gpu, phase), (bytes, allocations)): (Key, (u64, u64))| {
@@ -59,35 +57,19 @@ pub fn paused(axes: &Axes<'_>, moments: &Moments) -> Vec<Paused> {
     all.into_iter().map(|(_, paused)| paused).collect()
 }
 
-/// A pause or a resumption: when, whether it resumes, and the row that ends or begins with it.
-type Step = (u64, bool, usize);
-
-/// For each piece that waits to be resumed the row it first was, and its bytes. What is resumed is what has the size and has
-/// waited longest: requests name no piece.
-fn waiting(book: &Book, moments: &Moments) -> Vec<(usize, u64)> {
-    let rows = &book.allocations;
-    let is_paused = |row: &&Allocation| matches!(row.died, Some((_, Death::Paused)));
-    if !rows.iter().any(|row| is_paused(&row)) {
-        return Vec::new();
-    }
+/// What each piece that waits to be resumed last was.
+fn waiting<'b>(book: &'b Book, moments: &Moments) -> impl Iterator<Item = &'b Allocation> {
     let until = |row: &Allocation| moments.of(row.process, row.gpu);
-    let numbered = || rows.iter().enumerate();
-    let pauses = numbered().filter(|(_, row)| is_paused(row)).filter_map(|(n, row)| Some((row.died?.0, false, n)));
-    let resumptions = numbered().filter(|(_, row)| row.is_resumed()).map(|(n, row)| (row.born, true, n));
-    let mut steps: Vec<Step> = pauses.chain(resumptions).filter(|(t, _, n)| *t <= until(&rows[*n])).collect();
-    steps.sort_unstable();
-    let mut waiting: Map<(usize, usize, u64), VecDeque<usize>> = Map::default();
-    let mut firsts: Map<usize, usize> = Map::default();
-    for (_, resumes, n) in steps {
-        let row = &rows[n];
-        let alike = waiting.entry((row.process, row.gpu, row.bytes)).or_default();
-        if resumes {
-            firsts.extend(alike.pop_front().map(|first| (n, first)));
-        } else {
-            alike.push_back(firsts.get(&n).copied().unwrap_or(n));
+    let is_paused = move |row: &Allocation| matches!(row.died, Some((t, Death::Paused)) if t <= until(row));
+    // By the row that it first was. Rows are in order of birth.
+    let mut last: BTreeMap<u32, &Allocation> = BTreeMap::new();
+    for (n, row) in (0..).zip(&book.allocations) {
+        let resumed = book.resumed.get(&n).copied().filter(|_| row.born <= until(row));
+        if let Some(first) = resumed.or_else(|| is_paused(row).then_some(n)) {
+            last.insert(first, row);
         }
     }
-    waiting.into_iter().flat_map(|((_, _, bytes), firsts)| firsts.into_iter().map(move |n| (n, bytes))).collect()
+    last.into_values().filter(move |row| is_paused(row))
 }
 
 #[cfg(test)]
@@ -95,12 +77,6 @@ mod tests {
     use super::super::testbook::TestBook;
     use super::*;
     use crate::report::At;
-
-    fn resume(t: &mut TestBook, process: usize, bytes: u64) -> usize {
-        let row = t.allocate_by(process, 0, bytes, &["resume_memory_occupation"]);
-        t.book.allocations[row].calls = ["tms_resume".to_owned(), "cuMemCreate".to_owned()].into();
-        row
-    }
 
     fn seen(t: &TestBook) -> Vec<(String, u64, u64)> {
         let axes = Axes::new(&t.book);
@@ -119,18 +95,17 @@ mod tests {
         t.pause(cache);
         t.pause(more);
         assert_eq!(seen(&t), [(label.clone(), 220, 3)]);
-        let again = resume(&mut t, process, 100);
+        let again = t.resume(cache);
         assert_eq!(seen(&t), [(label.clone(), 120, 2)]);
         t.pause(again);
         assert_eq!(seen(&t), [(label.clone(), 220, 3)], "it is not another piece");
-        for bytes in [20, 100, 100] {
-            resume(&mut t, process, bytes);
+        for piece in [again, weights, more] {
+            t.resume(piece);
         }
         assert_eq!(seen(&t), []);
-        // What was freed is gone, not paused; and a resumption of something from before tracing is none of these.
+        // What was freed is gone, not paused.
         let freed = t.allocate(process, gpu, 50);
         t.free(freed);
-        resume(&mut t, process, 70);
         assert_eq!(seen(&t), []);
     }
 }

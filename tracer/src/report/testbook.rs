@@ -121,6 +121,16 @@ impl TestBook {
         self.book.allocations[row].died = Some((t, Death::Paused));
     }
 
+    /// Takes the place of memory that is paused; gives the new row.
+    pub(crate) fn resume(&mut self, paused: usize) -> usize {
+        let Allocation { process, gpu, bytes, .. } = self.book.allocations[paused];
+        let row = self.allocate_by(process, gpu, bytes, &["resume_memory_occupation"]);
+        self.book.allocations[row].calls = ["tms_resume".to_owned(), "cuMemCreate".to_owned()].into();
+        let first = self.book.resumed.get(&(paused as u32)).copied().unwrap_or(paused as u32);
+        self.book.resumed.insert(row as u32, first);
+        row
+    }
+
     /// The process becomes a member of a communicator of two.
     pub(crate) fn join(&mut self, process: usize, id: u64) {
         let t = self.tick();

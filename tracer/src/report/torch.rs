@@ -125,7 +125,8 @@ fn allocator(axes: &Axes<'_>, device: &TorchDevice, t: u64, blocks: &[&Block]) -
             graph_pools.hand_out(block);
         }
     }
-    for (segment, row) in device.segments.iter().zip(&kept).filter(|(_, row)| row.live_at(t)) {
+    let segments = device.segments.iter().zip(device.segments(book)).zip(&kept);
+    for ((segment, row), _) in segments.filter(|(_, kept)| kept.live_at(t)) {
         phases.entry(phase(axes, row)).or_default().reserved_bytes += row.bytes;
         graph_pools.reserved_bytes += if segment.in_graph_pool { row.bytes } else { 0 };
     }

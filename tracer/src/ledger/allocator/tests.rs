@@ -6,7 +6,7 @@ use crate::trace::record::{Alloc, Block, Call, Op, Process, Record, Rm, Step};
 const MIB: u64 = 1 << 20;
 
 /// A trace with one process, one client and segments at addresses of their number times 1 GiB.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Scene {
     ledger: Ledger,
     t: u64,
@@ -126,6 +126,40 @@ fn what_is_paused_stays_reserved() {
     assert_eq!(device.reserved_mismatches(&segments, false), 0);
     let held = Timeline::of(device.segments(&book));
     assert_eq!([paused, half, freed].map(|t| held.at(t) / MIB), [0, 20, 0]);
+}
+
+/// Each time it is another row; its address tells which it first was. To fold rows changes nothing of that.
+#[test]
+fn what_is_resumed_is_known_by_its_address() {
+    let pause = |scene: &mut Scene, pieces: &[(u32, u64)]| {
+        scene.calls = vec!["tms_pause".into()];
+        pieces.iter().for_each(|(number, mib)| scene.release(*number, mib * MIB));
+    };
+    let map = |scene: &mut Scene, by: &str, pieces: &[(u32, u64)]| {
+        scene.calls = vec![by.into()];
+        pieces.iter().for_each(|(number, mib)| _ = scene.segment(*number, mib * MIB));
+    };
+    let mut scene = Scene::default();
+    map(&mut scene, "cuMemCreate", &[(1, 10), (2, 20), (3, 30)]);
+    pause(&mut scene, &[(1, 10), (2, 20), (3, 30)]);
+    map(&mut scene, "tms_resume", &[(3, 30), (1, 10)]);
+    pause(&mut scene, &[(1, 10)]);
+    let mut folded = scene.clone();
+    folded.ledger.fold(folded.t + 1);
+    for (mut scene, expected) in [(scene, vec![30, 10, 10, 50]), (folded, vec![30, 10, 50])] {
+        map(&mut scene, "tms_resume", &[(1, 10)]);
+        // Other memory at the address of what was freed while it was paused.
+        map(&mut scene, "cuMemCreate", &[(2, 50)]);
+        pause(&mut scene, &[(2, 50)]);
+        map(&mut scene, "tms_resume", &[(2, 50)]);
+        let book = scene.finish();
+        let mib = |row: u32| book.allocations[row as usize].bytes / MIB;
+        assert_eq!(book.resumed.keys().map(|row| mib(*row)).collect::<Vec<_>>(), expected);
+        for (row, first) in &book.resumed {
+            assert_eq!(mib(*row), mib(*first));
+            assert!((0..*first).all(|earlier| mib(earlier) != mib(*first)), "{first} is not the first");
+        }
+    }
 }
 
 #[test]

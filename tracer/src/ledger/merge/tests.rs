@@ -66,6 +66,24 @@ fn segments_of_allocators_stay_the_rows_that_they_were() {
 }
 
 #[test]
+fn what_was_resumed_stays_what_it_first_was() {
+    let trace = |host: &str, start: u64, bytes: u64| {
+        let mut t = of_host(host, 0, start);
+        let (process, gpu) = (t.process(1, "x"), t.gpu(0));
+        t.allocate(process, gpu, 1);
+        let row = t.allocate(process, gpu, bytes);
+        t.pause(row);
+        t.resume(row);
+        t.book
+    };
+    let book = Book::merge(vec![trace("a", 9_000, 70), trace("b", 5_000, 80)]);
+    let bytes = |row: &u32| book.allocations[*row as usize].bytes;
+    let resumed: Vec<_> = book.resumed.iter().map(|(row, first)| (bytes(row), bytes(first))).collect();
+    assert_eq!(resumed, [(80, 80), (70, 70)]);
+    assert!(book.resumed.iter().all(|(row, first)| row > first));
+}
+
+#[test]
 fn hosts_of_one_name_are_told_apart_and_a_truncated_trace_shows() {
     let mut cut = of_host("a", 0, 0);
     cut.process(1, "x");
