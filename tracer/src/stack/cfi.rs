@@ -4,8 +4,8 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use gimli::{
-    BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian, UnwindContext,
-    UnwindSection,
+    BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EhHdrTable, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    UnwindContext, UnwindSection,
 };
 
 use super::rule::Rule;
@@ -43,7 +43,9 @@ impl Tables {
     pub(super) fn new(sections: Sections) -> Self {
         let bases = &sections.bases;
         let searchable = sections.eh_frame_hdr.as_deref().is_some_and(|hdr| {
-            EhFrameHdr::new(hdr, LittleEndian).parse(bases, 8).is_ok_and(|parsed| parsed.table().is_some())
+            // A table that claims more entries than there are bytes is damaged, and `lookup` overflows on it.
+            let fits = |table: EhHdrTable<'_, _>| table.iter(bases).size_hint().0 <= hdr.len();
+            EhFrameHdr::new(hdr, LittleEndian).parse(bases, 8).is_ok_and(|parsed| parsed.table().is_some_and(fits))
         });
         let eh_frame = sections.eh_frame.as_deref().filter(|_| !searchable);
         Self {

@@ -55,6 +55,22 @@ fn the_whole_image_has_rules_and_symbols() {
     assert!(names.drain().any(|record| format!("{record:?}").contains("clock_gettime")));
 }
 
+/// The sections are gone through from front to back instead.
+#[test]
+fn a_search_table_that_claims_more_than_there_is_is_not_used() {
+    let whole = image();
+    let rules = use_up(&module(&whole).unwrap());
+    // Version 1; pointer: sdata4 from here; count: udata4; entries: sdata4 from the section's start.
+    let header = whole.windows(4).position(|bytes| bytes == [1, 0x1b, 3, 0x3b]).unwrap();
+    for (encoding, count) in [(4, u64::MAX), (4, 1 << 60), (3, u64::from(u32::MAX)), (3, 100_000)] {
+        let mut bytes = whole.clone();
+        bytes[header + 2] = encoding;
+        let size = if encoding == 4 { 8 } else { 4 };
+        bytes[header + 8..][..size].copy_from_slice(&count.to_le_bytes()[..size]);
+        assert_eq!(use_up(&module(&bytes).unwrap()), rules, "{count}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
