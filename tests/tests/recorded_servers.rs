@@ -17,7 +17,7 @@ use tracer::trace::record::FrameKind;
 const MIB: u64 = 1 << 20;
 
 /// Servers that came up, with the ranks that `SGLang` gave them and the marks set.
-const SERVERS: [(&str, &[&str], usize); 9] = [
+const SERVERS: [(&str, &[&str], usize); 10] = [
     ("h200-sglang-tp1-base", &["TP0"], 2),
     ("h200-sglang-tp1-fraction", &["TP0"], 2),
     ("h200-sglang-tp1-graphs64", &["TP0"], 2),
@@ -27,6 +27,7 @@ const SERVERS: [(&str, &[&str], usize); 9] = [
     ("h200-sglang-tp2-off", &["TP0", "TP1"], 4),
     ("h200-sglang-tp2-v1", &["TP0", "TP1"], 4),
     ("h200-sglang-pp2", &["PP0", "PP1"], 4),
+    ("h200-sglang-dp2", &["DP0", "DP1"], 4),
 ];
 
 fn book(name: &str) -> Book {
