@@ -19,7 +19,7 @@ static const struct {
     ROW(expandable_segments), ROW(ipc_closed_first), ROW(ipc_owner_first), ROW(ipc_owner_exits), ROW(ipc_two_importers),
     ROW(share_closed_first), ROW(share_owner_first), ROW(share_file_last), ROW(graph_capture), ROW(graph_nodes),
     ROW(local_memory), ROW(side_streams), ROW(modules), ROW(eager_modules), ROW(context_create), ROW(context_reset),
-    ROW(two_gpus), ROW(threads), ROW(fork_exec), ROW(fork_idle), ROW(exec_again), ROW(killed_in_call),
+    ROW(two_gpus), ROW(threads), ROW(fork_exec), ROW(fork_idle), ROW(reopened), ROW(exec_again), ROW(killed_in_call),
     ROW(killed_in_driver), ROW(exits_with_7), ROW(ioctl_errors), ROW(slow_call), ROW(late_library), ROW(nccl), ROW(c10),
     ROW(memory_saver),
 };
@@ -28,7 +28,7 @@ static const struct {
     void (*run)(const char *);
 } children[] = {ROW(child_ipc), ROW(child_share), ROW(child_alloc)};
 
-static int device_file(const char *name, int flags) {
+int device_file(const char *name, int flags) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", getenv(SIM_DEV), name);
     return open(path, flags | O_CLOEXEC);

@@ -1,7 +1,10 @@
 /* Threads, forks, execs, and deaths at bad moments. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "scenario.h"
@@ -61,6 +64,33 @@ void fork_idle(void) {
             usleep(1000);
         _exit(0);
     }
+}
+
+/*
+ * The driver's file under one number, then another file, then the driver's again: the kernel puts it in the same memory as the
+ * first. Kept until the tracer has looked at open files, which it does once a second.
+ */
+void reopened(void) {
+    void *p;
+    uint32_t none[4] = {0};
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    OK(sched_setaffinity(0, sizeof one, &one));
+    driver("cuInit"); /* what loading it opens comes before */
+    int first = device_file("nvidiactl", O_RDWR);
+    ioctl(first, _IOWR('F', 0x29, uint32_t[4]), none); /* a free of nothing */
+    close(first);
+    int other = open("/dev/null", O_RDWR);
+    EXPECT(first, other);
+    usleep(200 * 1000);
+    close(other);
+    OK(cudaMalloc(&p, 10 * MIB));
+    mark("allocated", 0, CONTEXT + 10 * MIB);
+    usleep(2500 * 1000);
+    mark("kept", 0, CONTEXT + 10 * MIB);
+    OK(cudaFree(p));
+    mark("freed", 0, CONTEXT);
 }
 
 /* The same process becomes another program: what it had goes, under the same pid. */

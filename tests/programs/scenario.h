@@ -34,6 +34,8 @@
  * Says that a named point is reached and, by the scenario's own arithmetic, how many bytes of a GPU this process has now.
  */
 void mark(const char *name, int gpu, uint64_t expected);
+/* Opens one of the simulated driver's files. */
+int device_file(const char *name, int flags);
 /* Writes a line to the simulated driver's control file. */
 void control(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Address of a driver function, through the libcuda that the runtime would open; ends the program without one. */
@@ -100,7 +102,7 @@ void share_closed_first(void), share_owner_first(void), share_file_last(void);  
 void graph_capture(void), graph_nodes(void);                                                         /* graph.c */
 void local_memory(void), side_streams(void), modules(void), eager_modules(void);                     /* launch.c */
 void context_create(void), context_reset(void), two_gpus(void);                                      /* context.c */
-void threads(void), fork_exec(void), fork_idle(void), exec_again(void);                              /* process.c */
+void threads(void), fork_exec(void), fork_idle(void), reopened(void), exec_again(void);                              /* process.c */
 void killed_in_call(void), killed_in_driver(void), exits_with_7(void);                               /* process.c */
 void ioctl_errors(void), slow_call(void);                                                            /* faults.c */
 void late_library(void), nccl(void), c10(void), memory_saver(void);                                  /* libraries.c */

@@ -227,7 +227,7 @@ scenarios! {
     small large pitch arrays managed host wrong_arguments out_of_memory mem_info async_pool own_pool pool_threshold vmm
     vmm_orders vmm_retain expandable_segments ipc_closed_first ipc_owner_first ipc_owner_exits ipc_two_importers
     share_closed_first share_owner_first share_file_last graph_capture graph_nodes local_memory side_streams modules
-    eager_modules context_create context_reset two_gpus threads fork_exec fork_idle exec_again killed_in_call
+    eager_modules context_create context_reset two_gpus threads fork_exec fork_idle reopened exec_again killed_in_call
     killed_in_driver exits_with_7 ioctl_errors slow_call late_library nccl c10 memory_saver
 }
 

@@ -167,6 +167,8 @@ pub struct Ioctl {
     pub enter_ns: u64,
     /// `struct file` of the descriptor that a control's parameters name (object export and import); 0: none.
     pub other_file: u64,
+    /// Inode number of `file` (`ino` in `/proc/PID/fdinfo/FD`); 0: not known.
+    pub inode: u64,
     /// The argument struct, as the driver left it. For UVM map-external: the head (24 bytes), then the tail from
     /// `gpuAttributesCount` on (24 bytes).
     pub arg: [u8; IOCTL_ARG],

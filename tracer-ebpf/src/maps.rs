@@ -173,6 +173,13 @@ pub fn identify(file: u64, config: &Config) -> Option<FileKey> {
     identify_inode(kernel_word(file, config.file_inode)?, config)
 }
 
+/// Inode number of a `struct file`.
+#[inline(always)]
+pub fn inode_number(file: u64) -> Option<u64> {
+    let config = config()?;
+    kernel_word(kernel_word(file, config.file_inode)?, config.inode_ino)
+}
+
 /// Identity of a `struct inode`.
 #[inline(always)]
 pub fn identify_inode(inode: u64, config: &Config) -> Option<FileKey> {

@@ -10,7 +10,8 @@ use tracer_ebpf::{Control, DEPTH, Frame, Header, IOCTL_PARAMS, Ioctl, KIND_IOCTL
 
 use crate::{
     maps::{
-        CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, kernel_word, lose, tracked,
+        CONTROLS, EVENTS, FILES, PENDING, Pending, THREADS, Thread, config, header, ids, inode_number, kernel_word,
+        lose, tracked,
     },
     read::forget,
     regs::{self, SAVED},
@@ -273,6 +274,7 @@ fn send(header: &Header, request: &Request, lengths: Lengths, thread: Option<&Th
             }
         }
         (*out).other_file = other_file;
+        (*out).inode = inode_number(request.file).unwrap_or(0);
         arg.is_some()
     };
     if !readable {

@@ -28,8 +28,9 @@ fn start() -> Result<(Sim, Environment, PathBuf)> {
 }
 
 /// Namespaces that engines make: all of them, as root of the host and as root of a user namespace (rootless).
-const KINDS: [&[&str]; 3] = [
+const KINDS: [&[&str]; 4] = [
     &["--pid", "--fork"],
+    &["--pid", "--fork", "--mount-proc"],
     &["--mount", "--pid", "--fork", "--ipc", "--uts", "--net", "--cgroup"],
     &["--user", "--map-root-user", "--mount", "--pid", "--fork", "--ipc", "--uts"],
 ];
@@ -61,8 +62,8 @@ fn containers_that_are_started_traced() -> Result<()> {
         let mut run = Talk::server(command).with_context(|| format!("{kind:?}"))?;
         run.order("alloc 10")?;
         run.order("alloc 20")?;
-        // Until NVML was asked.
-        sleep(Duration::from_millis(500));
+        // Until NVML was asked, and open files were looked at twice.
+        sleep(Duration::from_millis(2500));
         run.order("free")?;
         // The number it has in there.
         ensure!(run.server_pid() == 1, "{kind:?}: {}", run.server_pid());

@@ -87,6 +87,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     plain("threads"),
     plain("fork_exec"),
     plain("fork_idle"),
+    plain("reopened"),
     plain("exec_again"),
     ends("killed_in_call", End::Signal(9)),
     ends("killed_in_driver", End::Signal(9)),

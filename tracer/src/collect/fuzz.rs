@@ -217,7 +217,8 @@ impl Session {
             Event::Ioctl(ioctl) => {
                 let stack = self.take_stack(&ioctl.header);
                 let Some(decoded) = ioctl::decode(&ioctl, self.abi) else { return };
-                let closed = self.processes.uses(ioctl.header.tgid, ioctl.fd, ioctl.file, ioctl.header.time_ns);
+                let closed =
+                    self.processes.uses(ioctl.header.tgid, ioctl.fd, (ioctl.file, ioctl.inode), ioctl.header.time_ns);
                 let of_request: Vec<Record> = records::rm(&ioctl, decoded, stack).map(Record::Rm).collect();
                 closed.into_iter().chain(of_request).for_each(|record| self.record(record));
             }

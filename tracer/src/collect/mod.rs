@@ -1,6 +1,7 @@
 //! Ring buffer to trace records.
 
 pub mod clock;
+mod descriptor;
 pub mod drive;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

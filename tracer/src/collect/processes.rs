@@ -4,10 +4,9 @@ use std::{
     collections::{HashMap, HashSet},
     fs, io,
     os::unix::ffi::OsStrExt as _,
-    path::PathBuf,
 };
 
-use super::clock::monotonic_ns;
+use super::{clock::monotonic_ns, descriptor::Descriptor};
 use crate::{
     attach::{find, image},
     trace::record::{Op, Process, Record, Rm, Step},
@@ -49,11 +48,12 @@ impl Known {
 /// A descriptor of an open driver file.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Identity of the open file.
+    /// Identity of the open file. The kernel gives the same to one that is opened when another was closed, more often than not.
     file: u64,
-    /// What `/proc/PID/fd/N` pointed to; `None` where nobody could look in time.
-    target: Option<PathBuf>,
-    /// An exec closes it.
+    /// Its inode number; 0 where that is not known. By the request that went through it: when the tracer comes to look, the number
+    /// of the descriptor may already be another file's.
+    inode: u64,
+    /// An exec closes it, as far as is known.
     closes_at_exec: bool,
 }
 
@@ -103,9 +103,12 @@ impl Processes {
             let Some((fd, target)) = fd.zip(fs::read_link(entry.path()).ok()) else { continue };
             if target.file_name().is_some_and(|name| name.as_bytes().starts_with(b"nvidia")) {
                 self.unidentified += 1;
-                let open =
-                    Open { file: self.unidentified, target: Some(target), closes_at_exec: closes_at_exec(pid, fd) };
-                known.files.entry(fd).or_insert(open);
+                let seen = Descriptor::read(pid, fd).ok();
+                known.files.entry(fd).or_insert(Open {
+                    file: self.unidentified,
+                    inode: seen.map_or(0, |seen| seen.inode),
+                    closes_at_exec: seen.is_some_and(|seen| seen.closes_at_exec),
+                });
             }
         }
     }
@@ -160,8 +163,8 @@ impl Processes {
         records
     }
 
-    /// A driver request went through descriptor `fd`, whose open file has identity `file`.
-    pub(super) fn uses(&mut self, pid: u32, fd: u32, file: u64, t: u64) -> Vec<Record> {
+    /// A driver request went through descriptor `fd`, whose open file has identity `file` and this inode number (0: not known).
+    pub(super) fn uses(&mut self, pid: u32, fd: u32, (file, inode): (u64, u64), t: u64) -> Vec<Record> {
         if fd == u32::MAX || file == 0 {
             return Vec::new();
         }
@@ -169,8 +172,8 @@ impl Processes {
         if files.get(&fd).is_some_and(|known| known.file == file) {
             return Vec::new();
         }
-        let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
-        let open = Open { file, target, closes_at_exec: closes_at_exec(pid, fd) };
+        let seen = Descriptor::read(pid, fd).ok().filter(|seen| seen.may_be(inode));
+        let open = Open { file, inode, closes_at_exec: seen.is_some_and(|seen| seen.closes_at_exec) };
         // The descriptor was closed, and its number used again; or now we know which file it is.
         let old = files.insert(fd, open).map(|old| old.file).filter(|&old| old > self.unidentified);
         let mut records = self.closed(old.into_iter().collect(), pid, t);
@@ -235,18 +238,15 @@ fn closed_file(record: &Record) -> Option<u64> {
 }
 
 /// True while a descriptor is what it was. One of a process that is about to end counts as open: its exit closes it.
-fn is_open(pid: u32, fd: u32, open: &Open) -> bool {
-    match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
-        Ok(now) => open.target.as_ref().is_none_or(|target| now == *target),
+fn is_open(pid: u32, fd: u32, open: &mut Open) -> bool {
+    match Descriptor::read(pid, fd) {
+        Ok(now) if now.may_be(open.inode) => {
+            open.closes_at_exec = now.closes_at_exec;
+            true
+        }
+        Ok(_) => false,
         Err(e) => e.kind() != io::ErrorKind::NotFound || !alive(pid),
     }
-}
-
-/// True for a descriptor with `O_CLOEXEC` (`proc_pid_fdinfo(5)`: `flags` in octal).
-fn closes_at_exec(pid: u32, fd: u32) -> bool {
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    let flags = info.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
-    flags.is_some_and(|flags| flags & libc::O_CLOEXEC != 0)
 }
 
 /// True unless the process is a zombie or gone.

@@ -98,7 +98,7 @@ impl Session {
         let wire::Header { time_ns: t, tgid: pid, .. } = ioctl.header;
         let Some(decoded) = ioctl::decode(ioctl, self.abi) else { return Ok(()) };
         // A file found closed was so before this request.
-        let closed = self.processes.uses(pid, ioctl.fd, ioctl.file, t);
+        let closed = self.processes.uses(pid, ioctl.fd, (ioctl.file, ioctl.inode), t);
         self.write(closed)?;
         for rm in records::rm(ioctl, decoded, stack) {
             if matches!(rm.op, Op::Alloc(_) | Op::Free { .. } | Op::Dup { .. } | Op::Import { .. }) {
