@@ -9,6 +9,7 @@ mod budget;
 mod communicators;
 mod configuration;
 mod contexts;
+mod deaths;
 mod facts;
 mod foreign;
 mod growth;
@@ -95,9 +96,10 @@ pub struct Verdict {
 type Judge = fn(&Facts<'_, '_>) -> Vec<Suspect>;
 
 /// Judges that need no other run to compare with.
-const OF_ONE: [Judge; 8] = [
+const OF_ONE: [Judge; 9] = [
     budget::of_one,
     oom::of_one,
+    deaths::of_one,
     foreign::of_one,
     imbalance::of_one,
     contexts::of_one,
@@ -109,9 +111,10 @@ const OF_ONE: [Judge; 8] = [
 /// Finds causes of the difference between two runs.
 type PairJudge = fn(&Pair<'_, '_, '_>) -> Vec<Suspect>;
 
-const OF_TWO: [PairJudge; 9] = [
+const OF_TWO: [PairJudge; 10] = [
     budget::of_two,
     oom::of_two,
+    deaths::of_two,
     foreign::of_two,
     imbalance::of_two,
     growth::of_two,

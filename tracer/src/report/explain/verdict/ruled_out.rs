@@ -14,12 +14,17 @@ const PART: u64 = 10;
 
 /// Of one run that failed.
 pub(super) fn of_one(facts: &Facts<'_, '_>, suspects: &[Suspect]) -> Vec<RuledOut> {
-    let Some(first) = suspects.first().filter(|first| first.weight <= Weight::Failure) else { return Vec::new() };
+    let Some(first) = suspects.first().filter(|first| is_of_memory(first)) else { return Vec::new() };
     let mut ruled_out = Vec::new();
     let size = first.bytes.map_or(0, i64::unsigned_abs);
     ruled_out.extend(allreduce_of_one(facts).filter(|(most, _)| *most < size / PART).map(|(_, ruled_out)| ruled_out));
     ruled_out.extend(no_strangers(facts, suspects));
     ruled_out
+}
+
+/// A failure for want of memory: of another kind nobody suspects memory.
+fn is_of_memory(suspect: &Suspect) -> bool {
+    suspect.weight <= Weight::Failure && suspect.kind != "killed"
 }
 
 fn allreduce_of_one(facts: &Facts<'_, '_>) -> Option<(u64, RuledOut)> {
@@ -43,7 +48,7 @@ fn no_strangers(facts: &Facts<'_, '_>, suspects: &[Suspect]) -> Option<RuledOut>
 /// Of two runs.
 pub(super) fn of_two(pair: &Pair<'_, '_, '_>, suspects: &[Suspect]) -> Vec<RuledOut> {
     let Some(first) = suspects.first() else { return Vec::new() };
-    let failed = first.weight <= Weight::Failure;
+    let failed = is_of_memory(first);
     let mut ruled_out = Vec::new();
     ruled_out.extend(allreduce(pair, suspects, failed));
     if failed {

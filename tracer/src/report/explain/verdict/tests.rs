@@ -132,7 +132,7 @@ fn custom_allreduce_alone() {
 type Change = fn(&mut TestBook);
 
 /// What is added to a server that is well, and the cause that must be named first.
-const CAUSES: [(&str, Change); 9] = [
+const CAUSES: [(&str, Change); 10] = [
     ("nccl", |t| {
         set(t, "NCCL_CUMEM_ENABLE=1");
         on_each_rank(t, |t, process, gpu| _ = of_nccl(t, process, gpu, 600 * MIB, &[PYNCCL]));
@@ -177,6 +177,12 @@ const CAUSES: [(&str, Change); 9] = [
     }),
     ("foreign_process", |t| {
         t.book.strangers.push(Stranger { gpu: 0, pid: 777, first: 0, last: t.book.end, bytes: Some(20 * GIB) });
+    }),
+    ("killed", |t| {
+        on_each_rank(t, |t, process, _| {
+            t.exit(process, None);
+            t.book.processes[process].exit_signal = Some(9);
+        });
     }),
     ("paused", |t| {
         on_each_rank(t, |t, process, _| {
@@ -241,7 +247,7 @@ fn one_trace_tells_what_needs_no_other() {
     for (kind, change) in CAUSES {
         let mut t = well.clone();
         change(&mut t);
-        let needs_no_other = matches!(kind, "late_communicator" | "extra_context" | "foreign_process");
+        let needs_no_other = matches!(kind, "late_communicator" | "extra_context" | "foreign_process" | "killed");
         if kind == "late_communicator" {
             assert!(judge(&t).summary.ends_with("by all_gather (distributed_c10d.py:7)"), "{}", judge(&t).summary);
         }

@@ -1,0 +1,71 @@
+//! Processes that a signal killed while GPU memory was not short: what is suspected first is not what happened.
+
+use super::words::list;
+use super::{Facts, Pair, Suspect, Weight};
+use crate::ledger::{Book, GpuRef};
+use crate::lifecycle::UNATTRIBUTED;
+use crate::report::bytes::human;
+use crate::report::errors::ProcessError;
+use crate::report::trust;
+
+/// Signals by which somebody ends a program.
+const ASKED: [&str; 3] = ["SIGHUP", "SIGINT", "SIGTERM"];
+
+/// The first deaths of a run in which nothing says that memory was short.
+pub(super) fn of_one(facts: &Facts<'_, '_>) -> Vec<Suspect> {
+    killed(facts).into_iter().collect()
+}
+
+/// That of OTHER, where nobody was killed in BASE.
+pub(super) fn of_two(pair: &Pair<'_, '_, '_>) -> Vec<Suspect> {
+    let of_other = killed(pair.other).filter(|_| deaths(pair.base).next().is_none());
+    let named = |suspect: Suspect| Suspect { text: format!("{}: {}", pair.other.name, suspect.text), ..suspect };
+    of_other.map(named).into_iter().collect()
+}
+
+fn deaths<'f>(facts: &'f Facts<'_, '_>) -> impl Iterator<Item = &'f ProcessError> {
+    let is_asked = |error: &ProcessError| ASKED.iter().any(|name| error.text.contains(name));
+    facts.errors.iter().filter(move |error| error.kind == "signal" && !is_asked(error))
+}
+
+fn killed(facts: &Facts<'_, '_>) -> Option<Suspect> {
+    let first = deaths(facts).next()?;
+    let book = facts.book();
+    if may_be_short(facts) {
+        return None;
+    }
+    let is_alike = |error: &&ProcessError| error.text == first.text && error.phase == first.phase;
+    let ranks: Vec<String> = deaths(facts).filter(is_alike).map(|error| error.rank.clone()).collect();
+    let were = if ranks.len() == 1 { "was" } else { "were" };
+    let phase = if first.phase == UNATTRIBUTED { String::new() } else { format!(" in {}", first.phase) };
+    let free = least_free(book, book.header.t.saturating_add(first.time_ns));
+    let free = free.map_or(String::new(), |free| format!(", and each GPU had {} or more free", human(free)));
+    let text = format!(
+        "{} {were} {}{phase}, not for want of GPU memory: no request for it failed{free}",
+        list(&ranks),
+        first.text
+    );
+    let evidence = vec!["no failed request for memory, no line that speaks of it, nothing lost".to_owned()];
+    Some(Suspect { kind: "killed", weight: Weight::Failure, ranks, text, evidence, ..Suspect::default() })
+}
+
+/// Something says that memory was short, or what would say so may be lost.
+fn may_be_short(facts: &Facts<'_, '_>) -> bool {
+    let book = facts.book();
+    facts.errors.iter().any(|error| error.kind == "message")
+        || book.failures.iter().any(|failure| failure.out_of_memory)
+        || !book.torch.failures.is_empty()
+        || book.losses.keys().any(|why| trust::costs_bytes(book, why))
+}
+
+/// What was free at `t` of the GPU that was fullest, by what traced processes and others held.
+fn least_free(book: &Book, t: u64) -> Option<u64> {
+    let free = |(gpu, known): (usize, &GpuRef)| {
+        let total = book.header.gpus.iter().find(|listed| listed.uuid == known.uuid)?.total_bytes;
+        let others = book.strangers.iter().filter(|other| other.gpu == gpu && other.first <= t && t <= other.last);
+        let others = others.fold(0, |sum: u64, other| sum.saturating_add(other.bytes.unwrap_or(0)));
+        total.checked_sub(book.live_at(t, |row| row.gpu == gpu).saturating_add(others))
+    };
+    let all: Option<Vec<u64>> = book.gpus.iter().enumerate().map(free).collect();
+    all?.into_iter().min()
+}
