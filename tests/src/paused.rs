@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use tracer::ledger::{Allocation, Book};
 use tracer::lifecycle::Axes;
 use tracer::report::At;
 use tracer::report::paused::paused;
@@ -52,5 +53,17 @@ pub fn is_told_apart(sim: &Sim, first: Option<&Path>) -> Result<()> {
     }
     let expected: Vec<(String, u64)> = PAUSED.iter().map(|(name, mib)| ((*name).to_owned(), *mib)).collect();
     ensure!(seen == expected, "{seen:?}");
+    every_resumption_is_known(&book)
+}
+
+/// Which memory each took the place of, by its address.
+fn every_resumption_is_known(book: &Book) -> Result<()> {
+    let is_resumed = |row: &Allocation| row.calls.iter().any(|call| call == "tms_resume");
+    let resumed: Vec<u32> = (0..).zip(&book.allocations).filter(|(_, row)| is_resumed(row)).map(|(n, _)| n).collect();
+    ensure!(!resumed.is_empty() && resumed.iter().eq(book.resumed.keys()), "{resumed:?}, {:?}", book.resumed);
+    for (row, first) in &book.resumed {
+        let [row, first] = [row, first].map(|n| &book.allocations[*n as usize]);
+        ensure!(row.bytes == first.bytes && !is_resumed(first) && first.born < row.born, "{row:?} was {first:?}");
+    }
     Ok(())
 }
