@@ -7,6 +7,7 @@ use crate::lifecycle::UNATTRIBUTED;
 use crate::report::bytes::human;
 use crate::report::errors::ProcessError;
 use crate::report::trust;
+use crate::trace::record::Source;
 
 /// Signals by which somebody ends a program.
 const ASKED: [&str; 3] = ["SIGHUP", "SIGINT", "SIGTERM"];
@@ -38,10 +39,12 @@ fn killed(facts: &Facts<'_, '_>) -> Option<Suspect> {
     let ranks: Vec<String> = deaths(facts).filter(is_alike).map(|error| error.rank.clone()).collect();
     let were = if ranks.len() == 1 { "was" } else { "were" };
     let phase = if first.phase == UNATTRIBUTED { String::new() } else { format!(" in {}", first.phase) };
-    let free = least_free(book, book.header.t.saturating_add(first.time_ns));
-    let free = free.map_or(String::new(), |free| format!(", and each GPU had {} or more free", human(free)));
+    let taken = fullest(book, book.header.t.saturating_add(first.time_ns));
+    let taken = taken.map_or(String::new(), |(held, total)| {
+        format!(", and no GPU had more than {} of {} taken", human(held), human(total))
+    });
     let text = format!(
-        "{} {were} {}{phase}, not for want of GPU memory: no request for it failed{free}",
+        "{} {were} {}{phase}, not for want of GPU memory: no request for it failed{taken}",
         list(&ranks),
         first.text
     );
@@ -58,14 +61,17 @@ fn may_be_short(facts: &Facts<'_, '_>) -> bool {
         || book.losses.keys().any(|why| trust::costs_bytes(book, why))
 }
 
-/// What was free at `t` of the GPU that was fullest, by what traced processes and others held.
-fn least_free(book: &Book, t: u64) -> Option<u64> {
-    let free = |(gpu, known): (usize, &GpuRef)| {
+/// What was taken at `t` of the GPU with the least left, by traced processes and others, and its size. Nothing where the ledger
+/// does not have all that drivers take.
+fn fullest(book: &Book, t: u64) -> Option<(u64, u64)> {
+    let taken = |(gpu, known): (usize, &GpuRef)| {
         let total = book.header.gpus.iter().find(|listed| listed.uuid == known.uuid)?.total_bytes;
         let others = book.strangers.iter().filter(|other| other.gpu == gpu && other.first <= t && t <= other.last);
         let others = others.fold(0, |sum: u64, other| sum.saturating_add(other.bytes.unwrap_or(0)));
-        total.checked_sub(book.live_at(t, |row| row.gpu == gpu).saturating_add(others))
+        let held = book.live_at(t, |row| row.gpu == gpu).saturating_add(others);
+        (held <= total).then_some((held, total))
     };
-    let all: Option<Vec<u64>> = book.gpus.iter().enumerate().map(free).collect();
-    all?.into_iter().min()
+    let all: Option<Vec<(u64, u64)>> = book.gpus.iter().enumerate().map(taken).collect();
+    let all = all.filter(|_| book.header.ledger != Source::DriverApi)?;
+    all.into_iter().min_by_key(|(held, total)| total - held)
 }
