@@ -62,8 +62,11 @@ impl Processes {
         match step {
             Step::Attached(image) => {
                 let index = self.living(pid, t);
-                self.list[index].attached = true;
                 self.runs(index, std::mem::take(image));
+                let process = &mut self.list[index];
+                process.attached = true;
+                // A process that has run for a while may have put a title in the place of its arguments.
+                process.title = process.command.join(" ");
             }
             Step::Exec(image) => {
                 let index = self.living(pid, t);

@@ -13,6 +13,22 @@ fn samples(book: &Book) -> Vec<(u64, u64, bool)> {
     book.samples.iter().map(|s| (s.nvml / MIB, s.live / MIB, s.quiet)).collect()
 }
 
+/// A server that ran before tracing has the titles that it set, in the place of arguments: its ranks are told by them.
+#[test]
+fn a_title_from_before_tracing_is_one() {
+    let mut trace = Trace::new();
+    let titles: [&[&str]; 4] =
+        [&["python3", "-m", "sglang.launch_server"], &["sglang::scheduler_TP0"], &["sglang::scheduler_TP1"], &["sh"]];
+    for (pid, argv) in (1..).zip(titles) {
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        trace.step(pid, Step::Attached(Image { argv, parent: 1, ..Image::default() }));
+    }
+    let book = trace.book();
+    let axes = crate::lifecycle::Axes::new(&book);
+    let labels: Vec<&str> = (0..4).map(|process| axes.rank(process)).collect();
+    assert_eq!(labels, ["tokenizer 1", "TP0", "TP1", "4 sh"]);
+}
+
 #[test]
 fn samples_stand_beside_the_ledger() {
     let mut trace = Trace::new();
