@@ -62,6 +62,9 @@ fn a_pid_used_again_while_events_are_lost() -> Result<()> {
     stop(&run)?;
     // More than finds room.
     run.order("churn 10000")?;
+    // Nor does what is smaller than a driver request, in the rest that those leave.
+    run.say("below orphaned 20")?;
+    ensure!(run.answer("orphaned")? == 0);
     run.order("bury")?;
     child(&mut run, pid, 40)?;
     run.signal(Signal::SIGCONT)?;
