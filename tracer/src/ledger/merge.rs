@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::model::{Allocation, Book, Host};
+use super::rows::sort;
 use super::torch::Torch;
 use crate::trace::record::{Header, Outcome, Source};
 
@@ -178,14 +179,8 @@ impl Book {
 
     /// Puts rows in order of birth, and with them what refers to them.
     fn sort_allocations(&mut self) {
-        let mut order: Vec<u32> = (0..self.allocations.len() as u32).collect();
-        order.sort_by_key(|row| self.allocations[*row as usize].born);
-        let mut place = vec![0_u32; order.len()];
-        for (at, row) in (0_u32..).zip(&order) {
-            place[*row as usize] = at;
-        }
-        self.allocations.sort_by_key(|row| row.born);
-        let at = |row: u32| place.get(row as usize).copied().unwrap_or(row);
+        let Some(places) = sort(&mut self.allocations) else { return };
+        let at = |row: u32| places.get(row as usize).copied().unwrap_or(row);
         self.resumed = std::mem::take(&mut self.resumed).into_iter().map(|(row, first)| (at(row), at(first))).collect();
         for segment in self.torch.devices.iter_mut().flat_map(|device| &mut device.segments) {
             segment.row = at(segment.row);
