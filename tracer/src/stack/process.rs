@@ -82,13 +82,14 @@ impl Process {
     }
 
     /// What an address belongs to; `None` when it is not in executable memory. An unknown address has the map read
-    /// again, unless that was just done.
+    /// again, unless that was just done. What is not in that either was unloaded meanwhile, or another process has the
+    /// number by now: the linker's word is left.
     pub(super) fn place(&mut self, pid: u32, address: u64, modules: &mut Modules) -> Option<Place> {
-        let at = match self.find(address) {
-            Some(at) => at,
-            None if self.may_refresh() && self.refresh(pid).is_ok() => self.find(address)?,
-            None => self.recall(pid, address)?,
+        let again = |process: &mut Self| {
+            let is_read = process.may_refresh() && process.refresh(pid).is_ok();
+            is_read.then(|| process.find(address)).flatten()
         };
+        let at = self.find(address).or_else(|| again(self)).or_else(|| self.recall(pid, address))?;
         let Code { mapping, module } = &mut self.code[at];
         let offset = address - mapping.start + mapping.offset;
         if mapping.path.is_empty() {

@@ -10,6 +10,9 @@ use super::{
     target::{Target, build},
 };
 
+/// A number that no process has: Linux gives none above 4,194,304 (`PID_MAX_LIMIT`, `include/linux/threads.h`).
+const NOBODY: u32 = 1 << 30;
+
 /// What the kernel side tells of each object: its load bias, where its dynamic section is, its path.
 fn told(pid: u32) -> Vec<(tracer_ebpf::Object, String)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
@@ -49,11 +52,25 @@ fn what_the_linker_told_serves_for_the_map_of_a_process_that_is_gone() {
     // A child that shares the parent's objects until it executes a program of its own.
     let mut child = Unwinder::default();
     tell(&mut child.stacks, pid, &objects);
-    child.stacks.fork(pid, pid + 1);
+    child.stacks.fork(pid, NOBODY);
     child.stacks.forget(pid);
-    assert_eq!(child.frames(pid + 1, &regs, &bytes), alive);
-    child.stacks.forget(pid + 1);
-    assert_eq!(child.frames(pid + 1, &regs, &bytes)[0].function, Cut::Gone.text());
+    assert_eq!(child.frames(NOBODY, &regs, &bytes), alive);
+    child.stacks.forget(NOBODY);
+    assert_eq!(child.frames(NOBODY, &regs, &bytes)[0].function, Cut::Gone.text());
+}
+
+#[test]
+fn what_the_linker_told_serves_when_another_process_has_the_number_by_now() {
+    let dir = build("callbacks.c", &OPTIMISED);
+    let target = Target::program(&dir);
+    let (pid, (regs, bytes), objects) = (target.pid(), target.capture(), told(target.pid()));
+    let alive = Unwinder::default().frames(pid, &regs, &bytes);
+    target.kill();
+
+    // This program has the number; its own map is found in place of the other's.
+    let mut unwinder = Unwinder::default();
+    tell(&mut unwinder.stacks, std::process::id(), &objects);
+    assert_eq!(unwinder.frames(std::process::id(), &regs, &bytes), alive);
 }
 
 #[test]
