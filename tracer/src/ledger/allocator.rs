@@ -32,7 +32,7 @@ impl Allocators {
     }
 
     /// A block was handed out or taken back.
-    pub(super) fn block(&mut self, block: &record::Block, process: usize, mappings: &Mappings, rows: &mut Rows) {
+    pub(super) fn block(&mut self, block: &record::Block, process: usize, mappings: &mut Mappings, rows: &mut Rows) {
         let number = self.device(process, block.device);
         let bytes = block.bytes.unsigned_abs();
         let mut expected = self.torch.devices[number].figures.last().map(|figures| figures.before);
@@ -80,21 +80,21 @@ impl Allocators {
         })
     }
 
-    fn begin(&mut self, number: usize, process: usize, block: &record::Block, mappings: &Mappings, rows: &mut Rows) {
+    fn begin(
+        &mut self,
+        number: usize,
+        process: usize,
+        block: &record::Block,
+        mappings: &mut Mappings,
+        rows: &mut Rows,
+    ) {
         let bytes = block.bytes.unsigned_abs();
         self.live.insert((number, block.address), self.torch.blocks.len());
         let state = &mut self.states[number];
         state.bytes = state.bytes.wrapping_add(bytes);
-        let mut in_graph_pool = false;
-        for (base, row) in mappings.below(process, block.address, bytes) {
-            let row = rows.get(row);
-            // Memory that went without its mapping being seen to.
-            if row.allocation.died.is_none() {
-                row.is_segment_of(number as u32, base);
-                state.place.get_or_insert(row.place);
-                in_graph_pool |= row.capture;
-            }
-        }
+        let range = block.address..block.address.saturating_add(bytes.max(1));
+        let held = mappings.hold(process, range, number as u32, rows);
+        state.place = state.place.or(held.place);
         self.torch.blocks.push(Block {
             born: block.t,
             died: None,
@@ -103,7 +103,7 @@ impl Allocators {
             device: number as u32,
             tid: block.tid,
             stack: block.stack,
-            in_graph_pool,
+            in_graph_pool: held.in_graph_pool,
         });
     }
 

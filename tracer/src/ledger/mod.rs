@@ -10,8 +10,10 @@
 mod allocator;
 mod api;
 mod changes;
+mod clients;
 mod failure;
 mod fallback;
+mod family;
 mod finish;
 mod gpus;
 mod kind;
@@ -37,6 +39,7 @@ use std::collections::HashSet;
 use std::mem;
 
 pub use changes::{Change, Changes};
+pub use family::Family;
 pub use live::{Card, Past};
 pub use model::{
     Allocation, Book, Capture, Communicator, Death, Failure, GpuRef, Host, Kind, LogLine, Owner, ProcessInfo, Reading,
@@ -103,7 +106,7 @@ impl Ledger {
             Record::Block(block) => {
                 self.seen(block.t);
                 let process = self.processes.of(block.pid, block.t);
-                self.allocators.block(block, process, &self.mappings, &mut self.rows);
+                self.allocators.block(block, process, &mut self.mappings, &mut self.rows);
             }
             Record::Log(log) => self.log(mem::take(log)),
             Record::Nvml(nvml) => {

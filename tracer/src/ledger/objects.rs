@@ -1,7 +1,8 @@
 //! The resource manager's object tree, rebuilt from ioctls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::clients::{Client, Clients};
 use super::memory::{Holder, Memory};
 use super::rows::{Event, Numbers, Place, RowId, Rows, Table};
 use crate::map::Map;
@@ -33,20 +34,13 @@ struct Object {
     import: Option<RowId>,
 }
 
-/// A client: the root of a tree.
-#[derive(Clone)]
-struct Client {
-    process: usize,
-    /// Closing this file frees the client; 0 where it is not known.
-    file: u64,
-}
-
 /// Clients, objects, and what is behind exported files.
 #[derive(Clone, Default)]
 pub(super) struct Objects {
     objects: Map<Key, Object>,
-    clients: Map<u32, Client>,
-    exports: Map<u64, Vec<(u32, u64)>>,
+    clients: Clients,
+    /// Pieces of memory behind each file, by index.
+    exports: Map<u64, BTreeMap<u32, u64>>,
     memory: Memory,
 }
 
@@ -58,7 +52,7 @@ impl Objects {
 
     /// The process that `client` belongs to.
     pub(super) fn process(&self, client: u32) -> Option<usize> {
-        self.clients.get(&client).map(|c| c.process)
+        self.clients.get(client).map(|c| c.process)
     }
 
     /// The row of the memory behind a handle.
@@ -90,11 +84,11 @@ impl Objects {
             _ => return,
         };
         if bytes > 0 {
-            let mut client = self.clients.get_mut(&alloc.client);
+            let client = self.clients.get(alloc.client);
             // Video memory is made through the client's own file (nvidiactl), so it tells the file of a client that was
             // there before; pinned memory may be made through a GPU's.
-            if let Some(client) = client.as_mut().filter(|c| c.file == 0 && table == Table::Gpu) {
-                client.file = alloc.file;
+            if let Some(client) = client.filter(|c| c.file == 0 && table == Table::Gpu) {
+                self.clients.insert(alloc.client, Client { file: alloc.file, ..client });
             }
             let process = client.map_or(event.process, |c| c.process);
             let holder = Holder::Handle { key, process, import: None };
@@ -106,10 +100,10 @@ impl Objects {
     /// Makes the node of a new object; gives its GPU. One that lives under the handle is freed first: its end was missed.
     fn node(&mut self, key: Key, parent: u32, class: u32, event: &Event<'_>, rows: &mut Rows) -> Place {
         let (client, object) = key;
-        self.clients.entry(client).or_insert(Client { process: event.process, file: 0 });
+        self.clients.meet(client, event.process);
         if self.objects.get(&key).is_some_and(|o| o.class.is_some()) {
             self.free(client, object, event, rows);
-            self.clients.entry(client).or_insert(Client { process: event.process, file: 0 });
+            self.clients.meet(client, event.process);
         }
         self.implied((client, client), None);
         let parent = if parent == object { client } else { parent };
@@ -172,7 +166,7 @@ impl Objects {
             next = below.find_map(|handle| Some((handle, self.objects.remove(&(client, handle))?)));
         }
         if client == object {
-            self.clients.remove(&client);
+            self.clients.remove(client);
         }
         known
     }
@@ -196,21 +190,17 @@ impl Objects {
     pub(super) fn export(&mut self, source: Key, file: u64, index: u32, event: &Event<'_>, rows: &mut Rows) {
         let Some(piece) = self.objects.get(&source).and_then(|o| o.piece) else { return };
         let holder = Holder::File { file, index };
-        let slots = self.exports.entry(file).or_default();
-        if let Some(at) = slots.iter().position(|slot| slot.0 == index) {
-            let (_, old) = slots.swap_remove(at);
+        if let Some(old) = self.exports.entry(file).or_default().insert(index, piece) {
             self.memory.release(old, &holder, event, rows);
         }
-        slots.push((index, piece));
         self.memory.hold(piece, &Holder::Handle { key: source, process: 0, import: None }, holder);
     }
 
     /// A handle was made for what is behind a file.
     pub(super) fn import(&mut self, new: Key, parent: u32, file: u64, index: u32, event: &Event<'_>, rows: &mut Rows) {
         self.node(new, parent, CLASS_MEMORY_LOCAL_USER, event, rows);
-        let slot = self.exports.get(&file).and_then(|slots| slots.iter().find(|slot| slot.0 == index));
-        match slot {
-            Some(&(_, piece)) => self.hold(new, piece, &Holder::File { file, index }, event, rows),
+        match self.exports.get(&file).and_then(|slots| slots.get(&index)) {
+            Some(&piece) => self.hold(new, piece, &Holder::File { file, index }, event, rows),
             None => self.import_unknown(new, event, rows),
         }
     }
@@ -243,7 +233,7 @@ impl Objects {
         for (index, piece) in self.exports.remove(&file).unwrap_or_default() {
             self.memory.release(piece, &Holder::File { file, index }, event, rows);
         }
-        self.free_clients(|client| client.file == file, event, rows);
+        self.free_clients(self.clients.of_file(file), event, rows);
     }
 
     /// Rows have new numbers.
@@ -256,15 +246,15 @@ impl Objects {
 
     /// A process exited. Clients whose file is known go when that is closed, unless tracing ends before (`all`).
     pub(super) fn exit(&mut self, all: bool, event: &Event<'_>, rows: &mut Rows) {
-        self.free_clients(|client| client.process == event.process && (all || client.file == 0), event, rows);
+        let mut doomed = self.clients.of_process(event.process);
+        doomed.retain(|&client| all || self.clients.get(client).is_some_and(|client| client.file == 0));
+        self.free_clients(doomed, event, rows);
     }
 
-    fn free_clients(&mut self, which: impl Fn(&Client) -> bool, event: &Event<'_>, rows: &mut Rows) {
-        let mut doomed: Vec<u32> = self.clients.iter().filter(|(_, c)| which(c)).map(|(&handle, _)| handle).collect();
-        doomed.sort_unstable();
+    fn free_clients(&mut self, doomed: Vec<u32>, event: &Event<'_>, rows: &mut Rows) {
         for client in doomed {
             self.free(client, client, event, rows);
-            self.clients.remove(&client);
+            self.clients.remove(client);
         }
     }
 }

@@ -27,10 +27,10 @@ impl Processes {
 
     /// The process that had `pid` at time `t`, while it lived.
     pub(super) fn at(&self, pid: u32, t: u64) -> Option<usize> {
-        let lived = |n: usize| self.list[n].born <= t && self.list[n].died.is_none_or(|died| t <= died);
         let lives = self.lives.get(&pid)?;
-        let newest = lives.last().copied().filter(|&n| lived(n));
-        newest.or_else(|| lives.iter().copied().find(|&n| lived(n)))
+        // In order: the last that had begun.
+        let life = lives[..lives.partition_point(|&n| self.list[n].born <= t)].last().copied()?;
+        self.list[life].died.is_none_or(|died| t <= died).then_some(life)
     }
 
     fn newest(&self, pid: u32) -> Option<usize> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Allocation, Book, Changes};
+use crate::trace::record::Gpu;
 
 /// The moment of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,23 @@ impl Book {
     /// Bytes live at `t` among the allocations that `filter` lets through.
     pub fn live_at(&self, t: u64, filter: impl Fn(&Allocation) -> bool) -> u64 {
         self.allocations.iter().filter(|a| a.live_at(t) && filter(a)).fold(0, |sum, a| sum.saturating_add(a.bytes))
+    }
+
+    /// What NVML said of a GPU at the start, by its number in the book.
+    #[must_use]
+    pub fn listed(&self, gpu: usize) -> Option<&Gpu> {
+        let known = self.gpus.get(gpu)?;
+        let is_it = |listed: &&Gpu| match known.uuid.as_str() {
+            "" => known.index == Some(listed.index),
+            uuid => listed.uuid == uuid,
+        };
+        self.header.gpus.iter().find(is_it)
+    }
+
+    /// Memory that a GPU has, bytes, where NVML told.
+    #[must_use]
+    pub fn size_of(&self, gpu: usize) -> Option<u64> {
+        self.listed(gpu).map(|listed| listed.total_bytes).filter(|&bytes| bytes > 0)
     }
 
     /// The last moment of a process before it began to die, or the end of the trace.

@@ -102,6 +102,20 @@ pub(super) struct Event<'a> {
     pub(super) death: Death,
 }
 
+/// Rows made inside one outermost API call, waiting for what its return tells.
+#[derive(Clone, Default)]
+struct Open {
+    /// Entry time of that call.
+    outer: u64,
+    /// In order of birth.
+    made: Vec<RowId>,
+    /// Changes of a limit inside it.
+    limits: usize,
+}
+
+/// Changes of a limit inside one API call that count: a runtime's call makes one of the driver's. More is a damaged trace.
+const LIMITS: usize = 16;
+
 /// The three tables.
 #[derive(Clone, Default)]
 pub(super) struct Rows {
@@ -112,8 +126,8 @@ pub(super) struct Rows {
     pub(super) capturing: HashSet<(usize, u32)>,
     /// Lists of calls that rows have, each once.
     calls: Set<Arc<[String]>>,
-    /// Rows made inside the API call that each thread is in, waiting for what its return tells.
-    open: Map<(usize, u32), (u64, Vec<RowId>)>,
+    /// What each thread made inside the API call that it is in.
+    open: Map<(usize, u32), Open>,
     /// Number of the next [`Piece`].
     pieces: u32,
     /// Of all rows there ever were.
@@ -170,11 +184,10 @@ impl Rows {
         let id = RowId { table, index: rows.len() - 1 };
         if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
-            if open.0 != event.outer {
-                open.0 = event.outer;
-                open.1.clear();
+            if open.outer != event.outer {
+                *open = Open { outer: event.outer, ..Open::default() };
             }
-            open.1.push(id);
+            open.made.push(id);
         }
         id
     }
@@ -210,17 +223,18 @@ impl Rows {
         let kept = |rows: &mut [Row]| rows.iter().map(|row| is_kept(row, t)).collect();
         let numbers = Numbers([gpu, number(&mut self.host, kept), number(&mut self.imports, kept)]);
         self.calls.retain(|calls| Arc::strong_count(calls) > 1);
-        for (_, ids) in self.open.values_mut() {
-            *ids = ids.iter().filter_map(|id| numbers.of(*id)).collect();
+        for open in self.open.values_mut() {
+            open.made = open.made.iter().filter_map(|id| numbers.of(*id)).collect();
         }
         numbers
     }
 
     /// A call that changed a limit returned: rows made since `start`, inside the outermost call of `outer`, are for that.
     pub(super) fn limited(&mut self, process: usize, tid: u32, outer: u64, start: u64, limit: u64) {
-        let Some((open, ids)) = self.open.get(&(process, tid)) else { return };
-        let made = if *open == outer { ids.clone() } else { Vec::new() };
-        for id in made {
+        let open = self.open.get_mut(&(process, tid)).filter(|open| open.outer == outer && open.limits < LIMITS);
+        let Some(open) = open else { return };
+        open.limits += 1;
+        for id in open.made.clone() {
             let row = self.get(id);
             if row.allocation.born >= start {
                 row.rare.get_or_insert_default().limit = Some(limit);
@@ -231,10 +245,10 @@ impl Rows {
     /// The outermost API call of a thread returned: rows made inside without a stack of their own get its.
     pub(super) fn returned(&mut self, process: usize, tid: u32, outer: u64, stack: Option<u32>) {
         let std::collections::hash_map::Entry::Occupied(open) = self.open.entry((process, tid)) else { return };
-        if open.get().0 != outer {
+        if open.get().outer != outer {
             return;
         }
-        for id in open.remove().1 {
+        for id in open.remove().made {
             let own = &mut self.get(id).allocation.stack;
             *own = own.or(stack);
         }

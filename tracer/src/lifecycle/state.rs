@@ -1,14 +1,10 @@
 //! The state that log lines put a process in.
 
-use std::collections::HashMap;
-
 use super::logs;
 use super::rules::{LogRule, Rules};
 use super::windows::Windows;
-use crate::ledger::Book;
+use crate::ledger::{Book, Family};
 
-/// Ancestors asked for a state of the whole tree; what lies beyond is a damaged trace.
-const ANCESTORS: usize = 16;
 /// States with an end that may be open at once in one process.
 const NESTED: usize = 8;
 
@@ -50,12 +46,9 @@ impl States {
                 }
             }
         }
-        let mut by_pid: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (number, process) in book.processes.iter().enumerate() {
-            by_pid.entry(process.pid).or_default().push(number);
-        }
+        let family = Family::of(book);
         for (process, track) in tracks.iter_mut().enumerate() {
-            track.line = ancestry(book, &by_pid, process);
+            track.line = family.line(process);
             track.points.sort_by_key(|(t, _)| *t);
             track.tree.sort_by_key(|(t, _)| *t);
             track.weak.sort_by_key(|(t, _)| *t);
@@ -109,24 +102,4 @@ impl Track {
 /// The last entry at or before `t`.
 fn latest(list: &[(u64, u16)], t: u64) -> Option<(u64, u16)> {
     list[..list.partition_point(|(when, _)| *when <= t)].last().copied()
-}
-
-/// A process, its parent, and so on.
-fn ancestry(book: &Book, by_pid: &HashMap<u32, Vec<usize>>, process: usize) -> Vec<usize> {
-    let mut line = vec![process];
-    while line.len() < ANCESTORS {
-        let number = line[line.len() - 1];
-        let child = &book.processes[number];
-        let here = book.host_of(number);
-        let of_pid = child.parent.and_then(|parent| by_pid.get(&parent)).map_or(&[][..], Vec::as_slice);
-        // A pid may have had an earlier life, over before the child began.
-        let lived = |number: &&usize| {
-            book.host_of(**number) == here && book.processes[**number].died.is_none_or(|died| died >= child.born)
-        };
-        match of_pid.iter().find(lived) {
-            Some(parent) if !line.contains(parent) => line.push(*parent),
-            _ => break,
-        }
-    }
-    line
 }

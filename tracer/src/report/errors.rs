@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::explain::lines::{self, Said};
-use super::explain::server::ancestry;
 use super::summary::since_start;
 use super::trust::signal_name;
-use crate::ledger::Book;
+use crate::ledger::{Book, Family};
 use crate::lifecycle::{Axes, RankEvidence};
+use crate::map::Map;
 
 /// Lines after which a server ends its own processes: what signals do then is no failure.
 const SHUTDOWN: [&str; 3] = ["SIGTERM received", "Gracefully exiting", "Shutting down"];
@@ -42,12 +42,14 @@ pub(super) fn errors(axes: &Axes<'_>) -> Vec<ProcessError> {
     let book = axes.book();
     let lines = lines::by_process(book);
     let mut errors: Vec<(u64, ProcessError)> = Vec::new();
+    let mut known: Map<(u32, &str), usize> = Map::default();
     for (process, said) in lines.iter().enumerate().flat_map(|(n, lines)| lines.iter().map(move |said| (n, said))) {
         if !said.is_memory_error() {
             continue;
         }
         let (pid, text) = (book.processes[process].pid, said.message.trim());
-        match errors.iter_mut().find(|(_, error)| error.pid == pid && error.text == text) {
+        let number = *known.entry((pid, text)).or_insert(errors.len());
+        match errors.get_mut(number) {
             Some((_, error)) => error.count += 1,
             None => errors.push((said.t, message(axes, process, said))),
         }
@@ -84,12 +86,14 @@ fn error(axes: &Axes<'_>, kind: &'static str, process: usize, t: u64, text: Stri
 /// Ranks and holders of GPU memory that a signal killed while no shutdown was under way.
 fn killed(axes: &Axes<'_>, lines: &[Vec<Said<'_>>]) -> Vec<(u64, ProcessError)> {
     let book = axes.book();
-    let holds = holders(book);
+    let (holds, family) = (holders(book), Family::of(book));
+    let is_shutdown = |said: &&Said<'_>| SHUTDOWN.iter().any(|begin| said.message.starts_with(begin));
+    let shut_down = |lines: &Vec<Said<'_>>| lines.iter().filter(is_shutdown).map(|said| said.t).min();
+    let shut_down: Vec<Option<u64>> = lines.iter().map(shut_down).collect();
     let death = |(process, info): (usize, &crate::ledger::ProcessInfo)| {
         let (t, signal) = (info.died?, info.exit_signal?);
         let matters = holds[process] || axes.ranks()[process].evidence != RankEvidence::None;
-        let is_shutdown = |said: &Said<'_>| said.t <= t && SHUTDOWN.iter().any(|begin| said.message.starts_with(begin));
-        let is_expected = ancestry(book, process).into_iter().any(|n| lines[n].iter().any(is_shutdown));
+        let is_expected = family.line(process).into_iter().any(|n| shut_down[n].is_some_and(|since| since <= t));
         (matters && !is_expected).then(|| {
             let text = format!("killed by {}", signal_name(signal));
             (t, error(axes, "signal", process, t, text))

@@ -10,6 +10,7 @@ use super::summary::since_start;
 use crate::ledger::torch::OutOfMemory;
 use crate::ledger::{Book, Failure};
 use crate::lifecycle::{Axes, Axis};
+use crate::map::Map;
 
 /// Failures for want of memory whose holders are worked out: the last ones (a server dies of the last).
 const WITH_HOLDERS: usize = 16;
@@ -90,12 +91,17 @@ pub(super) fn failures(axes: &Axes<'_>) -> Vec<Failed> {
     let book = axes.book();
     let mut numbers: HashMap<_, usize> = HashMap::new();
     let mut groups: Vec<(&Failure, Failed)> = Vec::new();
+    let mut gave_up = GaveUp::default();
+    for torch in &book.torch.failures {
+        gave_up.entry(torch.process).or_default().push(torch);
+    }
+    gave_up.values_mut().for_each(|of| of.sort_by_key(|torch| torch.t));
     for failure in &book.failures {
         let returned = (failure.result, failure.status);
         let asked = (failure.requested, failure.refused, failure.gpu);
         let same = (failure.process, failure.api.as_str(), returned, asked, failure.stack);
         let number = *numbers.entry(same).or_insert_with(|| {
-            groups.push((failure, failed(axes, failure)));
+            groups.push((failure, failed(axes, failure, &gave_up)));
             groups.len() - 1
         });
         let (last, group) = &mut groups[number];
@@ -133,18 +139,19 @@ pub(super) fn free(book: &Book, failure: &Failure) -> Option<Free> {
     if let (Some(measured), Some(at)) = (failure.free, failure.free_at) {
         return Some(Free { bytes: left(measured, held(failure.t) - held(at)), is_bound: false });
     }
-    let uuid = &book.gpus.get(gpu)?.uuid;
-    let total = book.header.gpus.iter().find(|known| known.uuid == *uuid)?.total_bytes;
-    (total > 0).then(|| Free { bytes: left(total, held(failure.t)), is_bound: true })
+    book.size_of(gpu).map(|total| Free { bytes: left(total, held(failure.t)), is_bound: true })
 }
 
 /// `PyTorch` gives up this soon after the call that failed, nanoseconds: it empties its cache and tries again before.
 const GIVES_UP: u64 = 5_000_000_000;
 
-fn failed(axes: &Axes<'_>, failure: &Failure) -> Failed {
+/// Where allocators gave up, by process, in order of time.
+type GaveUp<'b> = Map<usize, Vec<&'b OutOfMemory>>;
+
+fn failed(axes: &Axes<'_>, failure: &Failure, gave_up: &GaveUp<'_>) -> Failed {
     let book = axes.book();
-    let gave_up = |torch: &&OutOfMemory| torch.process == failure.process && torch.t >= failure.t;
-    let torch = book.torch.failures.iter().find(gave_up).filter(|torch| torch.t - failure.t <= GIVES_UP);
+    let later = gave_up.get(&failure.process).and_then(|of| of.get(of.partition_point(|torch| torch.t < failure.t)));
+    let torch = later.filter(|torch| torch.t - failure.t <= GIVES_UP);
     Failed {
         pid: book.processes[failure.process].pid,
         rank: axes.rank(failure.process).to_owned(),

@@ -113,11 +113,7 @@ pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
         sums.entry(row.gpu).or_default().add(row, row.live_at(at));
     }
     let gpu = |(number, gpu): (usize, &GpuRef)| {
-        let known = book
-            .header
-            .gpus
-            .iter()
-            .find(|g| if gpu.uuid.is_empty() { Some(g.index) == gpu.index } else { g.uuid == gpu.uuid });
+        let known = book.listed(number);
         let peak = peaks.get(&number).copied().unwrap_or_default();
         let sum = Sum { peak: peak.bytes, ..sums.get(&number).copied().unwrap_or_default() };
         Gpu {
@@ -125,7 +121,7 @@ pub(super) fn gpus(axes: &Axes<'_>, moments: &Moments) -> Vec<Gpu> {
             uuid: gpu.uuid.clone(),
             label: axes.gpu(number),
             name: known.map(|g| g.name.clone()),
-            total_bytes: known.map(|g| g.total_bytes),
+            total_bytes: book.size_of(number),
             at_ns: since_start(book, moments.get(&number).copied().unwrap_or(0)),
             peak_at_ns: since_start(book, peak.t),
             bytes: sum.into(),

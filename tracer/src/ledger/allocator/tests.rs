@@ -232,6 +232,35 @@ fn segments_made_during_a_capture_are_a_graphs_pool() {
     assert_eq!(pools, [false, true]);
 }
 
+/// Blocks come again and again above pieces that were looked at before, and above others in their place.
+#[test]
+fn a_large_block_is_of_a_graphs_pool_while_one_of_its_pieces_is() {
+    let mut scene = Scene::default();
+    let gib = |n: u64| n << 30;
+    let first = scene.segment(1, gib(1));
+    scene.call("cuStreamBeginCapture_v2");
+    scene.segment(2, gib(1));
+    scene.call("cuStreamEndCapture");
+    scene.segment(3, gib(1));
+    let both = |scene: &mut Scene| {
+        scene.block(first + MIB, 3 << 30);
+        scene.block(first + MIB, -(3 << 30));
+    };
+    both(&mut scene);
+    both(&mut scene);
+    // Freed without its mapping being seen to, as memory is that a closed file takes along.
+    scene.rm(Op::Free { client: 1, object: 102 });
+    both(&mut scene);
+    scene.rm(Op::Unmap { base: gib(2) });
+    scene.segment(2, gib(1) / 2);
+    both(&mut scene);
+    let book = scene.finish();
+    let pools: Vec<bool> = book.torch.blocks.iter().map(|block| block.in_graph_pool).collect();
+    assert_eq!(pools, [true, true, false, false]);
+    let segments: Vec<u32> = book.torch.devices[0].segments.iter().map(|segment| segment.row).collect();
+    assert_eq!(segments, [0, 1, 2, 3], "what took the place of another piece is a segment, too");
+}
+
 #[test]
 fn the_same_address_in_two_processes_and_hostile_numbers() {
     let mut ledger = Ledger::new();

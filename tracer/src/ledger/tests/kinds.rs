@@ -63,6 +63,19 @@ fn which_limit_was_changed_decides() {
     }
 }
 
+#[test]
+fn a_limit_that_is_changed_without_end_inside_one_call_counts_a_few_times() {
+    let mut trace = start();
+    trace.calls(&["cudaDeviceSetLimit", "cuCtxSetLimit"]).memory(1, 10, 2, 100, 4 * MIB);
+    let (start, outer) = (trace.outer, trace.outer);
+    let changed = |trace: &mut Trace, limit: u64| {
+        let (t, api, more) = (trace.t, "cuCtxSetLimit".into(), [("limit".to_owned(), limit)].into());
+        trace.push(Record::Call(Call { t, start, pid: 1, tid: 1, api, depth: 1, outer, more, ..Call::default() }));
+    };
+    (0..100).for_each(|n| changed(&mut trace, u64::from(n > 50)));
+    assert_eq!(kinds(trace), [Kind::LocalMemory]);
+}
+
 /// Frames of a launch in an unprobed call; the innermost tells places in libcuda apart.
 fn launch(trace: &mut Trace, api: [&str; 2], place: &str) {
     trace.stack(&[("main", "app"), (api[0], "libcudart.so.12"), (api[1], "libcuda.so.1"), (place, "libcuda.so.1")]);

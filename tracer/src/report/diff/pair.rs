@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Run;
 use crate::lifecycle::{Axes, RankEvidence, Role};
+use crate::map::Map;
 
 /// A rank or another process, in either run or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,19 +29,17 @@ impl Pairs {
     pub(super) fn new(runs: [&Run<'_, '_>; 2]) -> Self {
         let [base, other] = runs.map(members);
         let mut places: Vec<Place> = Vec::new();
+        let mut known: Map<String, usize> = Map::default();
         for (side, members) in [base, other].into_iter().enumerate() {
             for member in members {
-                match places.iter_mut().find(|place| place.label == member.label && place.processes[side].is_none()) {
-                    Some(place) => {
-                        place.processes[side] = Some(member.process);
-                        place.is_rank |= member.is_rank;
-                    }
-                    None => {
-                        let mut processes = [None; 2];
-                        processes[side] = Some(member.process);
-                        places.push(Place { label: member.label, is_rank: member.is_rank, processes });
-                    }
+                let free = known.get(&member.label).filter(|at| places[**at].processes[side].is_none());
+                let at = free.copied().unwrap_or(places.len());
+                if at == places.len() {
+                    known.insert(member.label.clone(), at);
+                    places.push(Place { label: member.label, is_rank: false, processes: [None; 2] });
                 }
+                places[at].processes[side] = Some(member.process);
+                places[at].is_rank |= member.is_rank;
             }
         }
         match_rest(runs, &mut places);
@@ -131,16 +130,13 @@ fn join(places: &mut Vec<Place>, key: impl Fn(usize, usize) -> Option<(Role, Str
         _ => None,
     };
     let keys: Vec<Option<(usize, (Role, String))>> = places.iter().map(single).collect();
-    let only = |side: usize, wanted: &(Role, String)| {
-        let mut found = (0..keys.len()).filter(|at| keys[*at].as_ref().is_some_and(|(s, k)| *s == side && k == wanted));
-        found.next().filter(|_| found.next().is_none())
-    };
-    let mut gone = Vec::new();
+    let mut with: Map<&(usize, (Role, String)), Vec<usize>> = Map::default();
+    keys.iter().enumerate().for_each(|(at, key)| key.iter().for_each(|key| with.entry(key).or_default().push(at)));
+    let mut gone = BTreeSet::new();
     for (at, key) in keys.iter().enumerate() {
         let Some((0, wanted)) = key else { continue };
-        if let (Some(first), Some(second)) = (only(0, wanted), only(1, wanted))
-            && first == at
-        {
+        let same = [0, 1].map(|side| with.get(&(side, wanted.clone())).map_or(&[][..], Vec::as_slice));
+        if let [&[_], &[second]] = same {
             let (process, label, is_rank) = {
                 let second = &places[second];
                 (second.processes[1], second.label.clone(), second.is_rank)
@@ -153,11 +149,9 @@ fn join(places: &mut Vec<Place>, key: impl Fn(usize, usize) -> Option<(Role, Str
                 _ => format!("{} → {label}", place.label),
             };
             place.is_rank |= is_rank;
-            gone.push(second);
+            gone.insert(second);
         }
     }
-    gone.sort_unstable();
-    for at in gone.into_iter().rev() {
-        places.remove(at);
-    }
+    let mut at = 0..;
+    places.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
 }

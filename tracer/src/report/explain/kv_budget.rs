@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::figure::Figure;
 use super::lines::{self, Said};
 use super::readings::{self, Asked};
-use super::server::{Arguments, Team};
+use super::server::{Arguments, Servers, Team};
 use super::{sglang, vllm};
 use crate::ledger::{Allocation, Book, Timeline};
 use crate::lifecycle::{Axes, Axis, Role, root};
@@ -102,7 +102,7 @@ pub(super) struct Case<'a, 'b> {
     pub(super) gpu: Option<usize>,
     pub(super) lines: &'a [Said<'b>],
     pub(super) readings: &'a [Asked<'b>],
-    pub(super) arguments: &'a Arguments,
+    pub(super) arguments: &'a Arguments<'a>,
     pub(super) pools: Pools,
 }
 
@@ -143,7 +143,7 @@ impl Case<'_, '_> {
 pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
     let book = axes.book();
     let (lines, readings) = (lines::by_process(book), readings::by_process(book));
-    let gpus = main_gpus(axes);
+    let (gpus, servers) = (main_gpus(axes), Servers::of(book, &lines));
     let mut pools = pools(axes, &gpus);
     let (mut of_sglang, mut budgets) = (BTreeMap::<Team, Vec<(usize, sglang::Own)>>::new(), Vec::new());
     // Of the others, which a server may have any number of, nothing is known that a budget could be told by.
@@ -155,7 +155,7 @@ pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
             gpu: gpus.get(&process).copied(),
             lines: &lines[process],
             readings: &readings[process],
-            arguments: &Arguments::of(book, &lines, process),
+            arguments: &servers.arguments(process),
             pools: pools.remove(&process).unwrap_or_default(),
         };
         if let Some(own) = sglang::own(&case) {

@@ -4,7 +4,7 @@ pub(in crate::report) mod figure;
 pub mod kv_budget;
 pub(in crate::report) mod lines;
 mod readings;
-pub(in crate::report) mod server;
+mod server;
 mod sglang;
 pub mod verdict;
 mod vllm;

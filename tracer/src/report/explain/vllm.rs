@@ -28,10 +28,7 @@ pub(super) fn budget(case: &Case<'_, '_>) -> Option<KvBudget> {
     if too_little.is_none() && available.is_none() && weights.is_none() && start.is_none() {
         return None;
     }
-    let total_of_gpu = || {
-        let uuid = &case.book().gpus.get(case.gpu?)?.uuid;
-        case.book().header.gpus.iter().find(|gpu| gpu.uuid == *uuid && gpu.total_bytes > 0).map(|gpu| gpu.total_bytes)
-    };
+    let total_of_gpu = || case.book().size_of(case.gpu?);
     let total = start.and_then(|asked| asked.reading.total);
     let total = total.or(too_little.map(|said| said.total)).or_else(total_of_gpu);
     let utilization = case.arguments.number("gpu_memory_utilization").or(too_little.map(|said| said.fraction));

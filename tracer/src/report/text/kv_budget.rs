@@ -2,6 +2,7 @@
 
 use super::table::{Column, Table};
 use super::{Style, sentence};
+use crate::map::Map;
 use crate::report::bytes;
 use crate::report::explain::KvBudget;
 use crate::report::explain::figure::{fraction, signed};
@@ -37,8 +38,10 @@ pub(super) fn budget(summary: &Summary, style: Style) -> (String, String) {
 /// Budgets of which the same can be said, with the ranks of each.
 fn told_alike(budgets: &[KvBudget]) -> Vec<(String, &KvBudget)> {
     let mut groups: Vec<(Vec<&str>, &KvBudget)> = Vec::new();
+    let mut known = Map::default();
     for budget in budgets {
-        match groups.iter_mut().find(|(_, known)| known.sentence == budget.sentence) {
+        let at = *known.entry(&budget.sentence).or_insert(groups.len());
+        match groups.get_mut(at) {
             Some((ranks, _)) => ranks.push(&budget.rank),
             None => groups.push((vec![&budget.rank], budget)),
         }

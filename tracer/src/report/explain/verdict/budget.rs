@@ -2,6 +2,7 @@
 
 use super::words::{delta, ranks, setting};
 use super::{Facts, Pair, Suspect, Weight};
+use crate::map::Map;
 use crate::report::bytes::human;
 use crate::report::explain::figure::{fraction, fraction_leaving, rest_bytes, signed};
 use crate::report::explain::kv_budget::KvBudget;
@@ -9,9 +10,11 @@ use crate::report::explain::kv_budget::KvBudget;
 /// A pool that does not fit, or that holds less than one request.
 pub(super) fn of_one(facts: &Facts<'_, '_>) -> Vec<Suspect> {
     let mut suspects: Vec<Suspect> = Vec::new();
+    let mut known = Map::default();
     for budget in &facts.budgets {
         let Some(new) = not_sized(budget).or_else(|| too_small(budget)) else { continue };
-        match suspects.iter_mut().find(|known| known.text == new.text) {
+        let at = *known.entry(new.text.clone()).or_insert(suspects.len());
+        match suspects.get_mut(at) {
             Some(known) => known.ranks.extend(new.ranks),
             None => suspects.push(new),
         }
@@ -86,8 +89,9 @@ impl Terms {
 
 /// Budgets of the same ranks of both runs.
 fn pairs<'a>(pair: &Pair<'a, '_, '_>) -> Vec<(&'a KvBudget, &'a KvBudget)> {
-    let of_other = |base: &KvBudget| pair.other.budgets.iter().find(|other| other.rank == base.rank);
-    pair.base.budgets.iter().filter_map(|base| Some((base, of_other(base)?))).collect()
+    // The first of a rank: later ones overwrite.
+    let of_other: Map<&str, &KvBudget> = pair.other.budgets.iter().rev().map(|b| (b.rank.as_str(), b)).collect();
+    pair.base.budgets.iter().filter_map(|base| Some((base, *of_other.get(base.rank.as_str())?))).collect()
 }
 
 /// A pool that fits in one run only, or that got another size.

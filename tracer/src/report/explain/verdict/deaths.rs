@@ -2,7 +2,7 @@
 
 use super::words::list;
 use super::{Facts, Pair, Suspect, Weight};
-use crate::ledger::{Book, GpuRef};
+use crate::ledger::Book;
 use crate::lifecycle::UNATTRIBUTED;
 use crate::report::bytes::human;
 use crate::report::errors::ProcessError;
@@ -64,14 +64,14 @@ fn may_be_short(facts: &Facts<'_, '_>) -> bool {
 /// What was taken at `t` of the GPU with the least left, by traced processes and others, and its size. Nothing where the ledger
 /// does not have all that drivers take.
 fn fullest(book: &Book, t: u64) -> Option<(u64, u64)> {
-    let taken = |(gpu, known): (usize, &GpuRef)| {
-        let total = book.header.gpus.iter().find(|listed| listed.uuid == known.uuid)?.total_bytes;
+    let taken = |gpu: usize| {
+        let total = book.size_of(gpu)?;
         let others = book.strangers.iter().filter(|other| other.gpu == gpu && other.first <= t && t <= other.last);
         let others = others.fold(0, |sum: u64, other| sum.saturating_add(other.bytes.unwrap_or(0)));
         let held = book.live_at(t, |row| row.gpu == gpu).saturating_add(others);
         (held <= total).then_some((held, total))
     };
-    let all: Option<Vec<(u64, u64)>> = book.gpus.iter().enumerate().map(taken).collect();
+    let all: Option<Vec<(u64, u64)>> = (0..book.gpus.len()).map(taken).collect();
     let all = all.filter(|_| book.header.ledger != Source::DriverApi)?;
     all.into_iter().min_by_key(|(held, total)| total - held)
 }

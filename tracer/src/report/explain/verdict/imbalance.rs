@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Pair, Suspect, Weight};
-use crate::lifecycle::logs::Coordinate;
+use crate::lifecycle::{Rank, logs::Coordinate};
+use crate::map::Map;
 use crate::report::bytes::human;
 
 /// Differences below this are usual: contexts and channels of ranks differ by some MiB.
@@ -60,8 +61,10 @@ fn of_phases<'f>(facts: &'f Facts<'_, '_>) -> impl Iterator<Item = Compared> + '
 /// The rank that stands out, if one does: pipeline stages and replicas are compared among themselves only.
 fn outlier(facts: &Facts<'_, '_>, compared: &Compared) -> Option<Suspect> {
     let mut groups: BTreeMap<Vec<Coordinate>, Vec<(&String, u64)>> = BTreeMap::new();
+    // The first of a label: later ones overwrite.
+    let places: Map<&str, &Rank> = facts.axes.ranks().iter().rev().map(|rank| (rank.label.as_str(), rank)).collect();
     for (rank, bytes) in &compared.figures {
-        let place = facts.axes.ranks().iter().find(|known| known.label == *rank);
+        let place = places.get(rank.as_str());
         let stage = place.map(|place| place.coordinates.iter().filter(|(dim, _)| !is_tensor(dim)).cloned().collect());
         groups.entry(stage.unwrap_or_default()).or_default().push((rank, *bytes));
     }

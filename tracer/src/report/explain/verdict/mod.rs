@@ -26,6 +26,7 @@ pub use facts::Facts;
 use facts::Held;
 
 use crate::lifecycle::Role;
+use crate::map::Map;
 use crate::report::diff::{Diff, RankChange};
 
 /// Suspects kept.
@@ -129,13 +130,19 @@ pub(super) struct Pair<'a, 'b, 'c> {
     base: &'a Facts<'b, 'c>,
     other: &'a Facts<'b, 'c>,
     diff: &'a Diff,
+    /// What the comparison calls the processes of each, by pid.
+    labels: [Map<u32, &'a str>; 2],
     /// What each has paused, as if it were held.
     paused: [Vec<Held>; 2],
 }
 
 impl<'a, 'b, 'c> Pair<'a, 'b, 'c> {
     fn new(base: &'a Facts<'b, 'c>, other: &'a Facts<'b, 'c>, diff: &'a Diff) -> Self {
-        Self { base, other, diff, paused: [paused::held(base), paused::held(other)] }
+        let labels = [0, 1].map(|side| {
+            let pid = |place: &RankChange| [place.base_pid, place.other_pid][side];
+            diff.ranks.iter().rev().filter_map(|place| Some((pid(place)?, place.rank.as_str()))).collect()
+        });
+        Self { base, other, diff, labels, paused: [paused::held(base), paused::held(other)] }
     }
 
     /// Facts of BASE (0) or OTHER (1).
@@ -146,13 +153,12 @@ impl<'a, 'b, 'c> Pair<'a, 'b, 'c> {
     /// What a process of one side is called in both runs: a rank, its role, or where it has none as the comparison pairs it.
     fn label(&self, side: usize, process: usize) -> String {
         let facts = self.side(side);
-        let pid = facts.book().processes.get(process).map(|process| process.pid);
-        let is_it = |place: &&RankChange| pid.is_some() && [place.base_pid, place.other_pid][side] == pid;
+        let known = facts.book().processes.get(process).and_then(|process| self.labels[side].get(&process.pid));
         if facts.is_rank(process) {
             return facts.axes.rank(process).to_owned();
         }
         match facts.axes.role(process) {
-            Role::Other => self.diff.ranks.iter().find(is_it).map_or("other", |place| &place.rank).to_owned(),
+            Role::Other => known.copied().unwrap_or("other").to_owned(),
             role => role.name().to_owned(),
         }
     }
