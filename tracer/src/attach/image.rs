@@ -138,6 +138,7 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::{
+        io::Write,
         os::unix::process::CommandExt,
         process::{Command, Stdio},
     };
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_process_is_described_without_its_secrets() {
-        // `cat` waits for its input, whatever it is called.
+        // `cat` gives back its input, whatever it is called.
         let mut child = Command::new("cat")
             .arg0("server --api-key planted1")
             .arg("-")
@@ -155,8 +156,12 @@ mod tests {
             .env("CUDA_VISIBLE_DEVICES", "0,1")
             .env("VLLM_URL", "http://u:planted3@host")
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // It runs once it does: the kernel lets the parent go on before the child's new arguments are in place.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let (image, title) = (image(child.id()).unwrap(), title(child.id()));
         drop(child.stdin.take());
         child.wait().unwrap();
