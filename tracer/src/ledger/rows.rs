@@ -185,7 +185,9 @@ impl Rows {
         if event.outer != 0 {
             let open = self.open.entry((event.process, event.tid)).or_default();
             if open.outer != event.outer {
-                *open = Open { outer: event.outer, ..Open::default() };
+                (open.outer, open.limits) = (event.outer, 0);
+                // Keeps its memory: most calls make a row or two.
+                open.made.clear();
             }
             open.made.push(id);
         }

@@ -13,7 +13,7 @@ use super::stacks::Stacks;
 use super::state::States;
 use super::windows::Windows;
 use crate::ledger::torch::{Block, OutOfMemory};
-use crate::ledger::{Allocation, Book, Failure, Kind};
+use crate::ledger::{Allocation, Book, Failure, Family, Kind};
 use crate::map::{Map, Set};
 
 /// What was decided on one axis: a cell and the rule behind it.
@@ -68,7 +68,7 @@ pub(super) struct Attribution<'b> {
 }
 
 impl<'b> Attribution<'b> {
-    pub(super) fn new(book: &'b Book, rules: &'b Rules) -> Self {
+    pub(super) fn new(book: &'b Book, rules: &'b Rules, family: &Family) -> Self {
         let fitting = |name: &str| -> Box<[u16]> {
             let fits = |(number, rule): (usize, &super::rules::Rule)| {
                 rule.calls.iter().any(|pattern| glob(pattern, name)).then_some(number as u16)
@@ -99,7 +99,7 @@ impl<'b> Attribution<'b> {
             rules,
             threads: threads(book, rules, &stacks),
             stacks,
-            states: States::new(book, rules),
+            states: States::new(book, rules, family),
             communicators: Windows::new(book.communicators.iter().map(|c| (c.process, c.start, c.end))),
             by_communicator: book.communicators.iter().map(|c| (fitting(&c.api), c.stack)).collect(),
             captures: Windows::new(book.captures.iter().map(|c| ((c.process, c.tid), c.start, c.end))),

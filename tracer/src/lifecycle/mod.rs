@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use crate::ledger::torch::{Block, OutOfMemory};
-use crate::ledger::{Allocation, Book, Changes, Failure, Kind};
+use crate::ledger::{Allocation, Book, Changes, Failure, Family, Kind};
 use crate::map::Map;
 
 mod alike;
@@ -77,6 +77,7 @@ impl<'b> Names<'b> {
 pub struct Axes<'b> {
     book: &'b Book,
     rules: &'b Rules,
+    family: Family,
     attribution: Attribution<'b>,
     /// Which of [`Book::allocations`] are alike, and what was decided for them.
     alike: Alike,
@@ -100,7 +101,8 @@ impl<'b> Axes<'b> {
     /// The same by `rules`.
     #[must_use]
     pub fn with_rules(book: &'b Book, rules: &'b Rules) -> Self {
-        let attribution = Attribution::new(book, rules);
+        let family = Family::of(book);
+        let attribution = Attribution::new(book, rules, &family);
         let alike = Alike::new(book, &attribution);
         let firsts: Vec<&Allocation> = alike.firsts(&book.allocations).collect();
         let (mut owners, mut apis) = (Names::default(), Names::default());
@@ -115,6 +117,7 @@ impl<'b> Axes<'b> {
         Self {
             book,
             rules,
+            family,
             attribution,
             alike,
             ranks,
@@ -129,6 +132,12 @@ impl<'b> Axes<'b> {
     #[must_use]
     pub fn book(&self) -> &'b Book {
         self.book
+    }
+
+    /// Which of the book's processes started which.
+    #[must_use]
+    pub fn family(&self) -> &Family {
+        &self.family
     }
 
     /// Births and deaths of the book's rows, in order.

@@ -34,7 +34,7 @@ pub(super) struct States {
 }
 
 impl States {
-    pub(super) fn new(book: &Book, rules: &Rules) -> Self {
+    pub(super) fn new(book: &Book, rules: &Rules, family: &Family) -> Self {
         let mut tracks = vec![Track::default(); book.processes.len()];
         for log in &book.logs {
             let Some(track) = tracks.get_mut(log.process) else { continue };
@@ -46,7 +46,6 @@ impl States {
                 }
             }
         }
-        let family = Family::of(book);
         for (process, track) in tracks.iter_mut().enumerate() {
             track.line = family.line(process);
             track.points.sort_by_key(|(t, _)| *t);

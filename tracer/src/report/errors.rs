@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::explain::lines::{self, Said};
 use super::summary::since_start;
 use super::trust::signal_name;
-use crate::ledger::{Book, Family};
+use crate::ledger::Book;
 use crate::lifecycle::{Axes, RankEvidence};
 use crate::map::Map;
 
@@ -86,14 +86,14 @@ fn error(axes: &Axes<'_>, kind: &'static str, process: usize, t: u64, text: Stri
 /// Ranks and holders of GPU memory that a signal killed while no shutdown was under way.
 fn killed(axes: &Axes<'_>, lines: &[Vec<Said<'_>>]) -> Vec<(u64, ProcessError)> {
     let book = axes.book();
-    let (holds, family) = (holders(book), Family::of(book));
+    let holds = holders(book);
     let is_shutdown = |said: &&Said<'_>| SHUTDOWN.iter().any(|begin| said.message.starts_with(begin));
     let shut_down = |lines: &Vec<Said<'_>>| lines.iter().filter(is_shutdown).map(|said| said.t).min();
     let shut_down: Vec<Option<u64>> = lines.iter().map(shut_down).collect();
     let death = |(process, info): (usize, &crate::ledger::ProcessInfo)| {
         let (t, signal) = (info.died?, info.exit_signal?);
         let matters = holds[process] || axes.ranks()[process].evidence != RankEvidence::None;
-        let is_expected = family.line(process).into_iter().any(|n| shut_down[n].is_some_and(|since| since <= t));
+        let is_expected = axes.family().line(process).into_iter().any(|n| shut_down[n].is_some_and(|since| since <= t));
         (matters && !is_expected).then(|| {
             let text = format!("killed by {}", signal_name(signal));
             (t, error(axes, "signal", process, t, text))

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::query::Moments;
 use crate::ledger::{Allocation, Book, Death};
 use crate::lifecycle::{Axes, Axis, phase_order};
-use crate::map::Map;
 
 /// What a process has paused at the moment looked at. The GPU does not hold it: it is part of no sum.
 ///
@@ -40,7 +39,6 @@ pub fn paused(axes: &Axes<'_>, moments: &Moments) -> Vec<Paused> {
         let sum = sums.entry((row.process, row.gpu, axes.cell(Axis::Phase, row))).or_default();
         *sum = (sum.0.saturating_add(row.bytes), sum.1 + 1);
     }
-    let places: Map<usize, usize> = axes.order().iter().enumerate().map(|(at, process)| (*process, at)).collect();
     let named = |((process, gpu, phase), (bytes, allocations)): (Key, (u64, u64))| {
         let phase = axes.label(Axis::Phase, phase).into_owned();
         let paused = Paused {
@@ -51,7 +49,7 @@ pub fn paused(axes: &Axes<'_>, moments: &Moments) -> Vec<Paused> {
             bytes,
             allocations,
         };
-        ((places.get(&process).copied(), gpu, phase_order(&paused.phase)), paused)
+        ((axes.place(process), gpu, phase_order(&paused.phase)), paused)
     };
     let mut all: Vec<_> = sums.into_iter().map(named).collect();
     all.sort_by_key(|(order, _)| *order);

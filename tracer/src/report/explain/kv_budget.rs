@@ -143,7 +143,7 @@ impl Case<'_, '_> {
 pub fn kv_budgets(axes: &Axes<'_>) -> Vec<KvBudget> {
     let book = axes.book();
     let (lines, readings) = (lines::by_process(book), readings::by_process(book));
-    let (gpus, servers) = (main_gpus(axes), Servers::of(book, &lines));
+    let (gpus, servers) = (main_gpus(axes), Servers::of(axes, &lines));
     let mut pools = pools(axes, &gpus);
     let (mut of_sglang, mut budgets) = (BTreeMap::<Team, Vec<(usize, sglang::Own)>>::new(), Vec::new());
     // Of the others, which a server may have any number of, nothing is known that a budget could be told by.

@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 
 use super::figure::Found;
 use super::lines::Said;
-use crate::ledger::{Book, Family};
 use crate::lifecycle::{Axes, logs};
 use crate::map::Map;
 
 /// What each process was given and printed, looked at once however many ranks it started.
 pub(super) struct Servers<'a, 'b> {
-    book: &'b Book,
+    axes: &'a Axes<'b>,
     lines: &'a [Vec<Said<'b>>],
-    family: Family,
     told: Vec<OnceCell<Told<'b>>>,
 }
 
@@ -27,14 +25,14 @@ struct Told<'b> {
 
 impl<'a, 'b> Servers<'a, 'b> {
     /// `lines` are those of each process.
-    pub(super) fn of(book: &'b Book, lines: &'a [Vec<Said<'b>>]) -> Self {
-        let told = book.processes.iter().map(|_| OnceCell::new()).collect();
-        Self { book, lines, family: Family::of(book), told }
+    pub(super) fn of(axes: &'a Axes<'b>, lines: &'a [Vec<Said<'b>>]) -> Self {
+        let told = axes.book().processes.iter().map(|_| OnceCell::new()).collect();
+        Self { axes, lines, told }
     }
 
     /// The arguments of a rank: what it or the nearest ancestor printed, and the command lines of all.
     pub(super) fn arguments(&self, process: usize) -> Arguments<'_> {
-        let line = self.family.line(process);
+        let line = self.axes.family().line(process);
         let told: Vec<&Told<'_>> = line.iter().map(|&n| self.told(n)).collect();
         let printed = || line.iter().zip(&told).find_map(|(&n, told)| Some((n, told.printed.as_ref()?)));
         let (root, printed) = printed().unzip();
@@ -44,7 +42,7 @@ impl<'a, 'b> Servers<'a, 'b> {
     fn told(&self, process: usize) -> &Told<'b> {
         self.told[process].get_or_init(|| Told {
             printed: printed(&self.lines[process]),
-            given: given(&self.book.processes[process].command),
+            given: given(&self.axes.book().processes[process].command),
         })
     }
 }
@@ -132,14 +130,16 @@ mod tests {
         let command = ["--mem-fraction-static=0.9", "--page-size", "16", "--page-size=32", "--tp-size"];
         t.book.processes[main].command = command.map(str::to_owned).to_vec();
         let lines = lines::by_process(&t.book);
-        let servers = Servers::of(&t.book, &lines);
+        let axes = Axes::new(&t.book);
+        let servers = Servers::of(&axes, &lines);
         let given = servers.arguments(rank);
         assert_eq!(given.get("mem_fraction_static"), Some(("0.9", Found::CommandLine)));
         assert_eq!((given.number("page_size"), given.number("tp_size"), given.root), (Some(16.0), None, None));
 
         t.log(main, "server_args=ServerArgs(mem_fraction_static=0.55, page_size=None, enable_dp_attention=True)");
         let lines = lines::by_process(&t.book);
-        let servers = Servers::of(&t.book, &lines);
+        let axes = Axes::new(&t.book);
+        let servers = Servers::of(&axes, &lines);
         let printed = servers.arguments(rank);
         assert_eq!(printed.get("mem_fraction_static"), Some(("0.55", Found::Printed)));
         assert_eq!((printed.number("page_size"), printed.root), (Some(16.0), Some(main)));

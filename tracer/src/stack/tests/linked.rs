@@ -3,10 +3,11 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+use tempfile::TempDir;
 
 use super::{
     super::{Stacks, cut::Cut},
-    OPTIMISED, Unwinder,
+    Frame, OPTIMISED, Unwinder,
     target::{Target, build},
 };
 
@@ -36,15 +37,30 @@ fn tell(stacks: &mut Stacks, pid: u32, objects: &[(tracer_ebpf::Object, String)]
     objects.iter().for_each(|(object, path)| stacks.object(pid, object, path.as_bytes()));
 }
 
-#[test]
-fn what_the_linker_told_serves_for_the_map_of_a_process_that_is_gone() {
-    let dir = build("callbacks.c", &OPTIMISED);
-    let target = Target::program(&dir);
+/// A program that was looked at and has ended; its files are still there.
+struct Ended {
+    _files: TempDir,
+    pid: u32,
+    regs: tracer_ebpf::Stack,
+    bytes: Vec<u8>,
+    objects: Vec<(tracer_ebpf::Object, String)>,
+    /// Its frames while it lived.
+    alive: Vec<Frame>,
+}
+
+fn ended() -> Ended {
+    let files = build("callbacks.c", &OPTIMISED);
+    let target = Target::program(&files);
     let (pid, (regs, bytes), objects) = (target.pid(), target.capture(), told(target.pid()));
     let alive = Unwinder::default().frames(pid, &regs, &bytes);
     assert!(alive.len() > 40 && objects.len() >= 4, "{objects:?}");
     target.kill();
+    Ended { _files: files, pid, regs, bytes, objects, alive }
+}
 
+#[test]
+fn what_the_linker_told_serves_for_the_map_of_a_process_that_is_gone() {
+    let Ended { _files, pid, regs, bytes, objects, alive } = ended();
     let mut gone = Unwinder::default();
     tell(&mut gone.stacks, pid, &objects);
     assert_eq!(gone.frames(pid, &regs, &bytes), alive);
@@ -61,12 +77,7 @@ fn what_the_linker_told_serves_for_the_map_of_a_process_that_is_gone() {
 
 #[test]
 fn what_the_linker_told_serves_when_another_process_has_the_number_by_now() {
-    let dir = build("callbacks.c", &OPTIMISED);
-    let target = Target::program(&dir);
-    let (pid, (regs, bytes), objects) = (target.pid(), target.capture(), told(target.pid()));
-    let alive = Unwinder::default().frames(pid, &regs, &bytes);
-    target.kill();
-
+    let Ended { _files, regs, bytes, objects, alive, .. } = ended();
     // This program has the number; its own map is found in place of the other's.
     let mut unwinder = Unwinder::default();
     tell(&mut unwinder.stacks, std::process::id(), &objects);
@@ -75,10 +86,7 @@ fn what_the_linker_told_serves_when_another_process_has_the_number_by_now() {
 
 #[test]
 fn another_file_by_the_same_name_is_not_the_object() {
-    let dir = build("callbacks.c", &OPTIMISED);
-    let target = Target::program(&dir);
-    let (pid, (regs, bytes), mut objects) = (target.pid(), target.capture(), told(target.pid()));
-    target.kill();
+    let Ended { _files, pid, regs, bytes, mut objects, .. } = ended();
     for (object, path) in &mut objects {
         let is_library = Path::new(path).file_name().is_some_and(|name| name == "liblibrary.so");
         object.dynamic += u64::from(is_library) * 16;

@@ -35,7 +35,9 @@ pub(super) fn of_one(facts: &Facts<'_, '_>) -> Vec<Suspect> {
         },
     ];
     compared.extend(of_phases(facts));
-    let found: Vec<Suspect> = compared.iter().filter_map(|compared| outlier(facts, compared)).collect();
+    // The first of a label: later ones overwrite.
+    let places: Map<&str, &Rank> = facts.axes.ranks().iter().rev().map(|rank| (rank.label.as_str(), rank)).collect();
+    let found: Vec<Suspect> = compared.iter().filter_map(|compared| outlier(facts, &places, compared)).collect();
     // What is free is less because of what is held: the largest says it all.
     found.into_iter().max_by_key(|suspect| suspect.bytes).into_iter().collect()
 }
@@ -59,10 +61,8 @@ fn of_phases<'f>(facts: &'f Facts<'_, '_>) -> impl Iterator<Item = Compared> + '
 }
 
 /// The rank that stands out, if one does: pipeline stages and replicas are compared among themselves only.
-fn outlier(facts: &Facts<'_, '_>, compared: &Compared) -> Option<Suspect> {
+fn outlier(facts: &Facts<'_, '_>, places: &Map<&str, &Rank>, compared: &Compared) -> Option<Suspect> {
     let mut groups: BTreeMap<Vec<Coordinate>, Vec<(&String, u64)>> = BTreeMap::new();
-    // The first of a label: later ones overwrite.
-    let places: Map<&str, &Rank> = facts.axes.ranks().iter().rev().map(|rank| (rank.label.as_str(), rank)).collect();
     for (rank, bytes) in &compared.figures {
         let place = places.get(rank.as_str());
         let stage = place.map(|place| place.coordinates.iter().filter(|(dim, _)| !is_tensor(dim)).cloned().collect());

@@ -153,12 +153,12 @@ impl<'a, 'b, 'c> Pair<'a, 'b, 'c> {
     /// What a process of one side is called in both runs: a rank, its role, or where it has none as the comparison pairs it.
     fn label(&self, side: usize, process: usize) -> String {
         let facts = self.side(side);
-        let known = facts.book().processes.get(process).and_then(|process| self.labels[side].get(&process.pid));
+        let compared = || self.labels[side].get(&facts.book().processes.get(process)?.pid).copied();
         if facts.is_rank(process) {
             return facts.axes.rank(process).to_owned();
         }
         match facts.axes.role(process) {
-            Role::Other => known.copied().unwrap_or("other").to_owned(),
+            Role::Other => compared().unwrap_or("other").to_owned(),
             role => role.name().to_owned(),
         }
     }
