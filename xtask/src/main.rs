@@ -12,6 +12,7 @@ mod faults;
 mod fuzz;
 mod kernels;
 mod pythons;
+mod qemu;
 mod readers;
 mod real_libs;
 mod setup;

@@ -6,12 +6,12 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     command::{as_root, cargo, found, output, run},
-    pythons, readers, real_libs,
+    pythons, qemu, readers, real_libs,
     toolchain::{LINKER_VERSION, LLVM, linker, tools},
 };
 
 /// Debian packages, and what each is for.
-const PACKAGES: [(&str, &str); 19] = [
+const PACKAGES: [(&str, &str); 18] = [
     ("gcc", "linking; simulated libraries"),
     ("libc6-dev", "linking; simulated libraries"),
     ("make", "build scripts"),
@@ -28,7 +28,6 @@ const PACKAGES: [(&str, &str); 19] = [
     ("fuse3", "simulated driver"),
     ("chromium", "tests of HTML reports"),
     ("gdb", "native stacks to compare with"),
-    ("qemu-system-x86", "virtual machines of other kernels"),
     ("xz-utils", "modules in virtual machines"),
     ("patchelf", "a newer CPython"),
 ];
@@ -41,6 +40,7 @@ pub(crate) fn main() -> Result<()> {
     real_libs::fetch()?;
     pythons::fetch()?;
     readers::fetch()?;
+    qemu::fetch()?;
     println!("set up: packages, bpf-linker {LINKER_VERSION}, real libraries in {}", real_libs::dir().display());
     Ok(())
 }
@@ -56,12 +56,12 @@ pub(crate) fn demo() -> Result<()> {
 
 /// Installs what virtual machines of other kernels take.
 pub(crate) fn machines() -> Result<()> {
-    if found("qemu-system-x86_64") && found("xz") && found("cc") {
-        return Ok(());
+    if !found("xz") || !found("cc") {
+        let is_wanted = |why: &str| why.contains("virtual machines") || why.contains("simulated");
+        let wanted: Vec<_> = PACKAGES.into_iter().filter(|(_, why)| is_wanted(why)).collect();
+        packages(&wanted)?;
     }
-    let wanted: Vec<_> =
-        PACKAGES.into_iter().filter(|(_, why)| why.contains("virtual machines") || why.contains("simulated")).collect();
-    packages(&wanted)
+    qemu::fetch()
 }
 
 /// Installs what reads exports back.

@@ -105,7 +105,7 @@ impl Ledger {
             Record::Call(call) => self.call(call),
             Record::Block(block) => {
                 self.seen(block.t);
-                let process = self.processes.of(block.pid, block.t);
+                let process = self.processes.acting(block.pid, block.t, block.t);
                 self.allocators.block(block, process, &mut self.mappings, &mut self.rows);
             }
             Record::Log(log) => self.log(mem::take(log)),
@@ -179,7 +179,7 @@ impl Ledger {
             self.notice(format!("driver requests {cmd:#x} were not decoded: {why}; memory they made is missing"));
             return;
         }
-        let process = self.processes.of(rm.pid, rm.t);
+        let process = self.processes.acting(rm.pid, rm.start, rm.t);
         self.requests.add(process, rm);
         let shown = self.requests.shown(rm, &self.book);
         let calls = shown.as_ref().unwrap_or(&rm.calls);
@@ -243,13 +243,14 @@ impl Ledger {
     fn log(&mut self, log: Log) {
         self.seen(log.t);
         let Log { t, pid, fd, text } = log;
-        let process = self.processes.at(pid, t).unwrap_or_else(|| self.processes.of(pid, t));
+        let process = self.processes.at(pid, t).unwrap_or_else(|| self.processes.acting(pid, t, t));
         self.book.logs.push(LogLine { t, process, fd, text });
     }
 
     fn call(&mut self, call: &Call) {
         self.seen(call.t);
-        let process = self.processes.of(call.pid, call.start.min(call.t));
+        let began = call.start.min(call.t);
+        let process = self.processes.acting(call.pid, began, began);
         self.failures.call(call, process);
         self.witness.call(call, process, &mut self.book);
         let thread = (process, call.tid);

@@ -25,12 +25,23 @@ impl Processes {
         self.newest(pid).unwrap_or_else(|| self.add(pid, t))
     }
 
+    /// The process that began something at time `began`: one that was dead by then began nothing, so it is another, whose
+    /// birth was lost. `t` is when that is known of it.
+    pub(super) fn acting(&mut self, pid: u32, began: u64, t: u64) -> usize {
+        self.newest(pid).filter(|&index| self.is_alive(index, began)).unwrap_or_else(|| self.add(pid, t))
+    }
+
     /// The process that had `pid` at time `t`, while it lived.
     pub(super) fn at(&self, pid: u32, t: u64) -> Option<usize> {
         let lives = self.lives.get(&pid)?;
         // In order: the last that had begun.
         let life = lives[..lives.partition_point(|&n| self.list[n].born <= t)].last().copied()?;
-        self.list[life].died.is_none_or(|died| t <= died).then_some(life)
+        self.is_alive(life, t).then_some(life)
+    }
+
+    /// True unless the process had ended before time `t`.
+    fn is_alive(&self, index: usize, t: u64) -> bool {
+        self.list[index].died.is_none_or(|died| t <= died)
     }
 
     fn newest(&self, pid: u32) -> Option<usize> {
@@ -73,7 +84,7 @@ impl Processes {
                 self.runs(index, std::mem::take(image));
             }
             &mut Step::Forked { parent } => {
-                let (command, env) = self.inherit(parent);
+                let (command, env) = self.inherit(parent, t);
                 let index = self.living(pid, t);
                 let process = &mut self.list[index];
                 process.parent = Some(parent);
@@ -98,9 +109,10 @@ impl Processes {
         None
     }
 
-    /// Arguments and environment of a parent.
-    fn inherit(&mut self, parent: u32) -> (Vec<String>, Vec<String>) {
-        let Some(parent) = self.newest(parent).map(|n| &self.list[n]) else { return Default::default() };
+    /// Arguments and environment that a child has from its parent at time `t`.
+    fn inherit(&mut self, parent: u32, t: u64) -> (Vec<String>, Vec<String>) {
+        let parent = self.newest(parent).filter(|&index| self.is_alive(index, t));
+        let Some(parent) = parent.map(|n| &self.list[n]) else { return Default::default() };
         let size = parent.command.iter().chain(&parent.env).map(|word| size_of::<String>() + word.len()).sum::<usize>();
         if self.inherited + size > INHERITED {
             self.bare += 1;

@@ -9,6 +9,7 @@ mod attach;
 mod failures;
 mod fallback;
 mod kinds;
+mod lives;
 mod model;
 mod sharing;
 

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{fetch, initramfs};
-use crate::command::{as_root, target};
+use crate::{command::target, qemu::Qemu};
 
 /// Memory of the machine, MiB.
 const MEMORY: u32 = 3072;
@@ -76,17 +76,9 @@ impl Machine<'_> {
     }
 
     fn qemu(&self, initramfs: &Path, socket: &Path, script: &Path) -> Result<Command> {
-        let mut qemu = as_root("nice")?;
-        qemu.args([
-            "-n",
-            "10",
-            "qemu-system-x86_64",
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-no-reboot",
-        ]);
+        let host = Qemu::get();
+        let mut qemu = host.command(&host.emulator())?;
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(match self.emulate {
             true => ["-machine", "q35,accel=tcg", "-cpu", "max"],
             false => ["-machine", "q35,accel=kvm", "-cpu", "host"],
@@ -107,11 +99,12 @@ impl Machine<'_> {
 
 /// Starts the server of the host's files.
 fn files(socket: &Path, log: &Path) -> Result<Child> {
-    let found = SERVERS.iter().find(|(path, _)| Path::new(path).exists());
+    let qemu = Qemu::get();
+    let found = SERVERS.map(|(path, options)| (qemu.path(path), options)).into_iter().find(|(path, _)| path.exists());
     let (program, options) = found.context("no virtiofsd: it comes with qemu-system-common, or as virtiofsd")?;
     let log = File::create(log)?;
-    let mut server = as_root("nice")?;
-    server.args(["-n", "10", program]).arg(format!("--socket-path={}", socket.display())).args(*options);
+    let mut server = qemu.command(&program)?;
+    server.arg(format!("--socket-path={}", socket.display())).args(options);
     server.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn().context("cannot run virtiofsd")
 }
 
