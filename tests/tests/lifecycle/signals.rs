@@ -1,10 +1,12 @@
 //! Signals, for the tracer alone and for its whole process group.
 
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use live_tests::live::{Footprint, Talk, book, held_at_end, run_command};
+use live_tests::live::{Footprint, Talk, attach, attach_command, book, held_at_end, run_command, state, wait_until};
+use live_tests::sim::Sim;
 use nix::sys::signal::Signal;
 use tracer::trace::record::Outcome;
 
@@ -95,4 +97,43 @@ fn a_target_that_left_the_group_gets_its_signals_too() -> Result<()> {
     run.answer("ending")?;
     ensure!(run.wait()?.code() == Some(5));
     Ok(())
+}
+
+/// Ctrl-Z and `fg`, or a container that is frozen and thawed, while programs are loaded: the kernel gives up on those with `EAGAIN`.
+#[test]
+fn a_tracer_that_is_stopped_while_it_starts() -> Result<()> {
+    let (sim, file) = start()?;
+    let mut server = Talk::server(sim.command("server")?)?;
+    let pid = server.server_pid().to_string();
+    let mut probes = Vec::new();
+    for is_stopped in [false, true] {
+        let tracer =
+            if is_stopped { stopped_at_start(&sim, &file, &pid)? } else { attach(&sim, &file, &["--pid", &pid])? };
+        server.order("alloc 10")?;
+        tracer.signal(Signal::SIGINT)?;
+        let (status, _, errors) = tracer.finish()?;
+        ensure!(status.success(), "{status}: {errors}");
+        probes.push(book(&file)?.header.probes);
+        std::fs::remove_file(&file)?;
+    }
+    ensure!(probes[0] == probes[1], "not placed as they would have been: {probes:?}");
+    Ok(())
+}
+
+/// A tracer that traces, after it was stopped again and again.
+fn stopped_at_start(sim: &Sim, file: &Path, pid: &str) -> Result<Talk> {
+    let mut tracer = Talk::start(attach_command(sim, file, &["--pid", pid])?)?;
+    let (mut said, mut pause) = (String::new(), Duration::from_millis(2));
+    wait_until("a tracer that has started", || {
+        tracer.signal(Signal::SIGSTOP)?;
+        wait_until("a stopped tracer", || Ok(matches!(state(tracer.pid()), Some('T' | 'Z'))))?;
+        tracer.signal(Signal::SIGCONT)?;
+        sleep(pause);
+        // The longest program must be loaded between two stops at last.
+        pause = pause.mul_f64(1.05);
+        said.push_str(&tracer.errors());
+        ensure!(!said.contains("refused"), "{said}");
+        Ok(said.contains("Ctrl-C ends it"))
+    })?;
+    Ok(tracer)
 }

@@ -2,6 +2,7 @@
 //!
 //! All links are file descriptors of this process: however it ends, the kernel removes the probes.
 
+mod again;
 mod btf;
 mod closing;
 mod config;
@@ -292,7 +293,7 @@ impl Drop for Kernel {
 fn load_raw<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut RawTracePoint, Error> {
     let load = |ebpf: &'a mut Ebpf| -> Result<&'a mut RawTracePoint, ProgramError> {
         let program: &mut RawTracePoint = ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-        program.load()?;
+        again::load(|| program.load())?;
         Ok(program)
     };
     load(ebpf).map_err(|source| Error::Attach { name, source })

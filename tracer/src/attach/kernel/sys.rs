@@ -17,7 +17,7 @@ use aya_obj::generated::{
     bpf_prog_type::{BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_TRACING},
 };
 
-use super::error::verdict;
+use super::{again, error::verdict};
 
 // include/uapi/linux/bpf.h.
 /// `BPF_F_UPROBE_MULTI_RETURN`.
@@ -76,10 +76,10 @@ pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpos
         }
         _ => instructions,
     };
-    load_once(instructions, license, purpose, &mut []).or_else(|first| {
+    again::load(|| load_once(instructions, license, purpose, &mut [])).or_else(|first| {
         // A second try with a log: the first is quicker, and most loads succeed.
         let mut log = vec![0; 1 << 20];
-        load_once(instructions, license, purpose, &mut log).map_err(|_| {
+        again::load(|| load_once(instructions, license, purpose, &mut log)).map_err(|_| {
             let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
             io::Error::new(first.kind(), format!("{first}; verifier: {}", verdict(&text)))
         })

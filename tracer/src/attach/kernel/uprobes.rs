@@ -12,7 +12,7 @@ use aya::{
 };
 
 use super::{
-    Error, closing,
+    Error, again, closing,
     programs::Programs,
     sys::{self, Point, Purpose},
 };
@@ -90,7 +90,9 @@ impl Uprobes {
         for what in Probes::ALL {
             let (enter, back) = what.programs();
             for name in [Some(enter), back].into_iter().flatten() {
-                uprobe(ebpf, name).and_then(UProbe::load).map_err(|source| Error::Attach { name, source })?;
+                uprobe(ebpf, name)
+                    .and_then(|program| again::load(|| program.load()))
+                    .map_err(|source| Error::Attach { name, source })?;
             }
         }
         Ok(Self { multi: None, links: Vec::new() })
