@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 
 import allocation
 from allocation import allocate
@@ -57,6 +58,8 @@ def large():
     lines = [f"def {name}(allocate, x):"] + [f"    x = (x + {n}\n         - x)" for n in range(2000)]
     exec(compile("\n".join(lines + ["    allocate('large code')"]), "/" + "d" * 600 + ".py", "exec"), globals())
     globals()[name](allocate, 1)
+    # Its rest is read in the process's memory: before that is gone.
+    time.sleep(1)
 
 
 def many():

@@ -48,7 +48,7 @@ pub fn is_told_apart(sim: &Sim, first: Option<&Path>) -> Result<()> {
         let ledger = book.live_at(event.t, |_| true);
         ensure!(ledger == live, "{name}: {ledger} bytes, truth {live}");
         let since = Duration::from_nanos(event.t - book.header.t);
-        let paused = paused(&axes, &Moments::new(&book, At::Time(since))?);
+        let paused = paused(&axes, &Moments::new(&axes, At::Time(since))?);
         seen.push((name, paused.iter().map(|paused| paused.bytes >> 20).sum::<u64>()));
     }
     let expected: Vec<(String, u64)> = PAUSED.iter().map(|(name, mib)| ((*name).to_owned(), *mib)).collect();

@@ -89,7 +89,7 @@ fn released_memory_is_paused_and_resumed() {
     let axes = Axes::new(&book);
     let held = |t: u64, phase: &str| {
         let is_of = |row: &Allocation| axes.label(Axis::Phase, axes.cell(Axis::Phase, row)) == phase;
-        let paused = paused(&axes, &Moments::new(&book, At::Time(Duration::from_nanos(t - book.header.t))).unwrap());
+        let paused = paused(&axes, &Moments::new(&axes, At::Time(Duration::from_nanos(t - book.header.t))).unwrap());
         let of_phase: Vec<_> = paused.iter().filter(|paused| paused.phase == phase).collect();
         assert!(of_phase.iter().all(|paused| paused.rank == "TP0"));
         (book.live_at(t, is_of) / MIB, of_phase.iter().map(|paused| paused.bytes / MIB).sum::<u64>())

@@ -88,7 +88,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<ExitCode> {
     let (value, at) = (args.value.unwrap_or_default(), args.at.unwrap_or_default());
     let trace = || args.file.display().to_string();
     // Before a file is made, or an old one replaced.
-    Moments::new(&book, at).with_context(trace)?;
+    Moments::new(&axes, at).with_context(trace)?;
     let by = if args.by.is_empty() { folded::ROOTS.to_vec() } else { distinct(&args.by) };
     let job = Job { axes: &axes, trace: &args.file, value, at, by: &by };
     if to_stdout {

@@ -118,7 +118,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn divided(book: &Book, by: &[Axis], at: At) -> Cells {
-        divide(&Axes::new(book), by, &Moments::new(book, at).unwrap())
+        let axes = Axes::new(book);
+        divide(&axes, by, &Moments::new(&axes, at).unwrap())
     }
 
     #[test]

@@ -47,11 +47,12 @@ fn communicators(book: &Book) -> BTreeMap<u64, BTreeSet<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lifecycle::Axes;
     use crate::report::query::{At, Moments};
     use crate::report::testbook::TestBook;
 
     fn live(book: &Book) -> u64 {
-        let moments = Moments::new(book, At::End).unwrap();
+        let moments = Moments::new(&Axes::new(book), At::End).unwrap();
         book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum()
     }
 

@@ -45,7 +45,7 @@ pub const ROOTS: [Axis; 1] = [Axis::Rank];
 ///
 /// When the trace has no such moment as `at`, which counts for [`Value::Live`] alone.
 pub fn collapse(axes: &Axes<'_>, by: &[Axis], value: Value, at: At) -> Result<BTreeMap<String, u64>, query::Error> {
-    let moments = Moments::new(axes.book(), if value == Value::Peak { At::Peak } else { at })?;
+    let moments = Moments::new(axes, if value == Value::Peak { At::Peak } else { at })?;
     let names = Names {
         root: &|axis, row| axes.label(axis, axes.cell(axis, row)).into_owned(),
         frame: &|frame| match frames::nameless_module(frame) {
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn folded_bytes_sum_to_the_live_ones(book in any_book()) {
-            let moments = Moments::new(&book, At::End).unwrap();
+            let moments = Moments::new(&Axes::new(&book), At::End).unwrap();
             let live: u64 = book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum();
             for by in [&ROOTS[..], &[], &[Axis::Phase, Axis::Rank, Axis::Owner, Axis::Role]] {
                 let folded = collapse(&Axes::new(&book), by, Value::Live, At::End).unwrap();

@@ -79,7 +79,7 @@ mod tests {
 
     fn seen(t: &TestBook) -> Vec<(String, u64, u64)> {
         let axes = Axes::new(&t.book);
-        let paused = paused(&axes, &Moments::new(&t.book, At::End).unwrap());
+        let paused = paused(&axes, &Moments::new(&axes, At::End).unwrap());
         paused.into_iter().map(|paused| (paused.rank, paused.bytes, paused.allocations)).collect()
     }
 

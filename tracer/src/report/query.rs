@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clock;
 use super::ends;
-use crate::ledger::{Allocation, Book, Changes, Peak};
+use crate::ledger::{Allocation, Peak};
 use crate::lifecycle::{Axes, Axis};
 use crate::map::Map;
 
@@ -103,19 +103,20 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Finds the moments that `at` means in `book`.
+    /// Finds the moments that `at` means in the book of `axes`.
     ///
     /// # Errors
     ///
     /// When the trace has no such moment.
-    pub fn new(book: &Book, at: At) -> Result<Self, Error> {
+    pub fn new(axes: &Axes<'_>, at: At) -> Result<Self, Error> {
+        let book = axes.book();
         let all = |t| vec![t; book.processes.len()];
         let ends = ends::ends(book);
         Ok(match at {
             At::End => Self { at, processes: ends, pairs: Map::default() },
             At::Peak => {
                 let rows = &book.allocations;
-                let peaks = Changes::of(rows).peaks(rows, |row| (row.process, row.gpu));
+                let peaks = axes.changes().peaks(rows, |row| (row.process, row.gpu));
                 Self { at, processes: ends, pairs: peaks.into_iter().map(|(pair, peak)| (pair, peak.t)).collect() }
             }
             At::Oom => {
@@ -190,11 +191,11 @@ impl Moments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Death;
+    use crate::ledger::{Book, Death};
     use crate::report::testbook::TestBook;
 
     fn live(book: &Book, at: At) -> u64 {
-        let moments = Moments::new(book, at).unwrap();
+        let moments = Moments::new(&Axes::new(book), at).unwrap();
         book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum()
     }
 
@@ -235,7 +236,7 @@ mod tests {
         t.allocate(first, gpu, 1);
         // `a` at its second failure (nothing left), `b` at the trace's first one.
         assert_eq!(live(&t.book, At::Oom), 5);
-        assert_eq!(Moments::new(&TestBook::new().book, At::Oom).unwrap_err(), Error::NoOom);
+        assert_eq!(Moments::new(&Axes::new(&TestBook::new().book), At::Oom).unwrap_err(), Error::NoOom);
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(live(&t.book, "1s".parse().unwrap()), 0);
         assert_eq!(live(&t.book, "2.5".parse().unwrap()), 10);
         assert_eq!(live(&t.book, "5s".parse().unwrap()), 30);
-        let error = Moments::new(&t.book, "9s".parse().unwrap()).unwrap_err();
+        let error = Moments::new(&Axes::new(&t.book), "9s".parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "the trace ends 5.000 s after it began, before the moment asked for (9.000 s)");
     }
 

@@ -163,7 +163,7 @@ impl Summary {
     /// When the trace has no such moment as the query asks for.
     pub fn of(axes: &Axes<'_>, query: &Query) -> Result<Self, query::Error> {
         let book = axes.book();
-        let moments = Moments::new(book, query.at)?;
+        let moments = Moments::new(axes, query.at)?;
         let losses = &book.losses;
         // Each part goes through all rows: two at a time.
         let parts = thread::scope(|scope| {

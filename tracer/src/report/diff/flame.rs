@@ -280,7 +280,7 @@ mod tests {
             let Ok(svg) = draw(&base, &other) else { return Ok(()) };
             prop_assert_eq!(svg.matches("<rect x=").count() - 1, BOX.find_iter(&svg).count());
             let live = |book: &Book| {
-                let moments = Moments::new(book, At::End).unwrap();
+                let moments = Moments::new(&Axes::new(book), At::End).unwrap();
                 book.allocations.iter().filter(|row| moments.is_live(row)).map(|row| row.bytes).sum::<u64>()
             };
             let totals = format!("({} → {}, ", human(live(&base)), human(live(&other)));

@@ -141,7 +141,7 @@ pub(super) fn moments(
 ) -> Result<([Moments; 2], Compared), Error> {
     let both = |at: At| -> Result<[Moments; 2], Error> {
         let of = |run: &Run<'_, '_>| {
-            Moments::new(run.axes.book(), at).map_err(|source| Error::Query { run: run.name.to_owned(), source })
+            Moments::new(run.axes, at).map_err(|source| Error::Query { run: run.name.to_owned(), source })
         };
         Ok([of(runs[0])?, of(runs[1])?])
     };

@@ -188,7 +188,7 @@ fn write_folded(job: &Job<'_>, to: &mut Sink<'_>) -> Result<(), Error> {
 impl Job<'_> {
     /// The moments that `value` and `at` mean; `Value::Peak` is live bytes at the peak.
     fn moments(&self) -> Result<Moments, query::Error> {
-        Moments::new(self.axes.book(), if self.value == Value::Peak { At::Peak } else { self.at })
+        Moments::new(self.axes, if self.value == Value::Peak { At::Peak } else { self.at })
     }
 }
 

@@ -71,7 +71,7 @@ impl Flame {
     /// When the trace has no such moment.
     pub(super) fn new(axes: &Axes<'_>, at: At) -> Result<Self, query::Error> {
         let book = axes.book();
-        let (moments, peaks) = (Moments::new(book, at)?, Moments::new(book, At::Peak)?);
+        let (moments, peaks) = (Moments::new(axes, at)?, Moments::new(axes, At::Peak)?);
         let mut sums: HashMap<[u32; 6], (&Allocation, Sum)> = HashMap::new();
         for row in &book.allocations {
             let cell = |axis| axes.cell(axis, row);

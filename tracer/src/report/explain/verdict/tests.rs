@@ -1,6 +1,6 @@
 //! Each cause: a run that has it, and one that has not.
 
-use proptest::prelude::*;
+mod properties;
 
 use super::*;
 use crate::ledger::torch::OutOfMemory;
@@ -10,7 +10,7 @@ use crate::report::diff::{Diff, Question, Run};
 use crate::report::explain::tests::{GIB, MIB, Start};
 use crate::report::query::{At, Query};
 use crate::report::summary::Summary;
-use crate::report::testbook::{TestBook, any_book};
+use crate::report::testbook::TestBook;
 use crate::report::text::{self, Style};
 use crate::trace::record::Outcome;
 
@@ -330,23 +330,5 @@ fn memory_that_torch_could_not_use() {
             stack: None,
         });
         assert_eq!(is_found(&t), is_fragmented);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    /// Topics divide the difference: they sum to it, whatever the runs.
-    #[test]
-    fn topics_sum_to_the_difference((base, other) in (any_book(), any_book())) {
-        let axes = [Axes::new(&base), Axes::new(&other)];
-        let runs = [0, 1].map(|n| Run { name: ["a", "b"][n], axes: &axes[n] });
-        let question = Question { when: crate::report::diff::When::At(At::End), ..Question::default() };
-        let diff = Diff::new(&runs[0], &runs[1], &question).unwrap();
-        let moments = [&base, &other].map(|book| crate::report::query::Moments::new(book, At::End).unwrap());
-        let facts = [0, 1].map(|n| Facts::new("x", &axes[n], &moments[n]));
-        let pair = Pair::new(&facts[0], &facts[1], &diff);
-        let sum: i64 = topics::sums(&pair).iter().map(topics::Bytes::delta).sum();
-        prop_assert_eq!(sum, diff.bytes.delta_bytes);
     }
 }
