@@ -1,4 +1,4 @@
-//! Kills at every point. A few of each here; `cargo xtask faults --rounds N` runs many and prints the table.
+//! Kills and interruptions at every point. A few of each here; `cargo xtask faults --rounds N` runs many and prints the table.
 
 use anyhow::{Context, Result, ensure};
 use live_tests::faults::{VICTIMS, Victim, loop_over};
@@ -16,7 +16,7 @@ fn kills(victim: Victim) -> Result<()> {
     let tally = loop_over(victim, rounds, seed)?;
     let [before, during, after, never] = tally.counts;
     println!("faults: | {name} | {rounds} | {before} | {during} | {after} | {never} |");
-    ensure!(before + during + after > 0, "nobody was killed");
+    ensure!(before + during + after > 0, "all came too late");
     Ok(())
 }
 
@@ -43,6 +43,11 @@ fn the_target_at_any_time() -> Result<()> {
 #[test]
 fn the_driver() -> Result<()> {
     kills(Victim::Driver)
+}
+
+#[test]
+fn the_tracer_is_interrupted() -> Result<()> {
+    kills(Victim::Interrupted)
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `cargo xtask faults`: kills of those who take part in a traced run, at every point of it, and a table of what came of them.
+//! `cargo xtask faults`: kills of those who take part in a traced run, at every point of it, interruptions of the tracer, and a
+//! table of what came of them.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -15,7 +16,7 @@ const ROW: &str = "faults: ";
 /// Arguments of `cargo xtask faults`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kills of each kind
+    /// Rounds of each kind
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Which points: the same seed, the same points

@@ -1,10 +1,11 @@
-//! Kills at every point of a traced run, and what must hold afterwards.
+//! Kills and interruptions at every point of a traced run, and what must hold afterwards.
 //!
 //! A round starts a simulation, runs the same work on it, kills one of those who take part with SIGKILL at a given point of the
 //! way, and looks at what is left: the target did all its work, or ended as it does without a tracer; nobody is stopped; probes
 //! are gone; the trace reads up to its last whole line, and what it says is what the driver did up to there.
 
 mod aftermath;
+mod interrupted;
 mod rounds;
 mod steps;
 
@@ -25,16 +26,19 @@ pub enum Victim {
     Driver,
     /// The process that continues held processes when the tracer cannot.
     Guard,
+    /// Nobody: system calls of the main thread of `vramtrace run` are interrupted, from its first to its last.
+    Interrupted,
 }
 
 /// All of them, with what they are called in tables.
-pub const VICTIMS: [(Victim, &str); 6] = [
+pub const VICTIMS: [(Victim, &str); 7] = [
     (Victim::Run, "tracer (run), at a system call"),
     (Victim::Attach, "tracer (attach), at a system call"),
     (Victim::TargetInDriver, "target, in a driver request"),
     (Victim::Target, "target, at a time"),
     (Victim::Driver, "driver, at a time"),
     (Victim::Guard, "guard, at a time"),
+    (Victim::Interrupted, "nobody; tracer (run) interrupted in many system calls"),
 ];
 
 /// When the kill came.

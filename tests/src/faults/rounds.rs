@@ -1,4 +1,4 @@
-//! The rounds: one kill each.
+//! The rounds: one kill each, or interruptions all the way.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,21 +17,21 @@ use tracer::trace::record::Outcome;
 
 use super::aftermath::{self, Extent};
 use super::steps::Stepped;
-use super::{Victim, When};
+use super::{Victim, When, interrupted};
 use crate::live::{Footprint, Talk, comm, guard, run_command, vramtrace, wait_until};
 use crate::sim::{Config, Sim};
 
 /// A simulation and the work to do on it.
-struct Stage {
-    sim: Sim,
+pub(super) struct Stage {
+    pub(super) sim: Sim,
     /// The trace.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// What the server is told; `churn` is how much it allocates and frees on the way.
     script: Vec<String>,
 }
 
 impl Stage {
-    fn new(churn: u32) -> Result<Self> {
+    pub(super) fn new(churn: u32) -> Result<Self> {
         let sim = Sim::start(Config::default())?;
         let odd = sim.scratch().join("odd/libcuda.so.1");
         fs::create_dir(sim.scratch().join("odd"))?;
@@ -64,7 +64,7 @@ impl Stage {
     }
 
     /// The server did all its work (true), or none (false).
-    fn all_or_nothing(&self) -> Result<bool> {
+    pub(super) fn all_or_nothing(&self) -> Result<bool> {
         let output = fs::read_to_string(self.output())?;
         let said: Vec<&str> = output.lines().skip(1).collect();
         let expected: Vec<String> =
@@ -82,6 +82,7 @@ pub(super) fn round(victim: Victim, point: f64) -> Result<When> {
         Victim::TargetInDriver => target_in_driver(point),
         Victim::Target | Victim::Guard => at_a_time(victim, point),
         Victim::Driver => driver(point),
+        Victim::Interrupted => interrupted::tracer_of_run(point),
     }
 }
 
@@ -89,7 +90,7 @@ fn part(whole: u64, point: f64) -> u64 {
     Duration::from_nanos(whole).mul_f64(point).as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-fn run_of(stage: &Stage) -> Result<Command> {
+pub(super) fn run_of(stage: &Stage) -> Result<Command> {
     stage.wired(run_command(&stage.sim, &stage.file, &[])?)
 }
 
@@ -219,7 +220,7 @@ fn target_in_driver(point: f64) -> Result<When> {
 }
 
 /// The tracer was let alone: its trace is complete, and right.
-fn finished(stage: &Stage, extent: Extent) -> Result<Option<Outcome>> {
+pub(super) fn finished(stage: &Stage, extent: Extent) -> Result<Option<Outcome>> {
     aftermath::all_end(&stage.sim)?;
     let book = aftermath::read(&stage.file)?.context("no trace")?;
     ensure!(book.outcome.is_some(), "a trace without an end");
