@@ -9,7 +9,6 @@ use super::When;
 use super::aftermath::{self, Extent};
 use super::rounds::{Stage, finished, run_of};
 use super::steps::Stepped;
-use crate::live::Footprint;
 
 /// Every how many system calls one is interrupted, at the least. With fewer between, one that is made again would be
 /// interrupted again.
@@ -43,11 +42,9 @@ fn traced(interrupted: Option<(u64, u64)>) -> Result<(String, Vec<String>)> {
     let (every, first) = interrupted.unwrap_or((u64::MAX, u64::MAX));
     let count = tracer.go_interrupted(every, first)?;
     ensure!(interrupted.is_none() || count > 0, "nothing was interrupted");
-    let footprint = Footprint::so_far(tracer.pid());
     let errors = std::fs::read_to_string(stage.sim.scratch().join("errors"))?;
     ensure!(tracer.code() == Some(0), "it ended with {:?}: {errors}", tracer.code());
     finished(&stage, Extent::All)?;
-    footprint.gone()?;
     ensure!(stage.all_or_nothing()?, "it did nothing: {errors}");
     let book = aftermath::read(&stage.file)?.context("no trace")?;
     Ok((book.header.probes, book.notices))
