@@ -2,6 +2,7 @@
 //! frozen for a while, a debugger that comes and goes.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,28 +11,26 @@ use super::aftermath::{self, Extent};
 use super::rounds::{Stage, finished, run_of};
 use super::steps::Stepped;
 
-/// Every how many system calls one is interrupted, at the least. With fewer between, one that is made again would be
-/// interrupted again.
-const LEAST: f64 = 2.0;
-/// How many such distances there are.
-const DISTANCES: f64 = 6.0;
+/// Every how many system calls one is interrupted, at the least: a call that is made again must have a chance.
+const LEAST: u64 = 2;
+/// Distances beyond that one, of which a round has one too.
+const OTHERS: u64 = 5;
 
 /// `vramtrace run` with interruptions all the way: it does what it does without.
 pub(super) fn tracer_of_run(point: f64) -> Result<When> {
     // How probes are placed, and what is said of it.
     static UNDISTURBED: OnceLock<(String, Vec<String>)> = OnceLock::new();
-    let nth = |number: f64| std::time::Duration::from_secs_f64(number).as_secs();
-    let every = nth(LEAST + DISTANCES * point);
-    let first = nth((DISTANCES * point).fract() * (LEAST + DISTANCES * point).floor());
-    let ways = match UNDISTURBED.get() {
-        Some(ways) => ways,
-        None => {
-            let ways = traced(None)?;
-            UNDISTURBED.get_or_init(|| ways)
-        }
-    };
-    let disturbed = traced(Some((every, first)))?;
-    ensure!(disturbed == *ways, "every {every}th from the {first}th: {disturbed:?}, undisturbed {ways:?}");
+    if UNDISTURBED.get().is_none() {
+        let ways = traced(None)?;
+        UNDISTURBED.get_or_init(|| ways);
+    }
+    let number = u64::from(Duration::from_secs_f64(point).subsec_nanos());
+    for every in [LEAST, LEAST + 1 + number / 1000 % OTHERS] {
+        let first = number % every;
+        let which = || format!("one in {every} system calls, from the {first}th");
+        let ways = traced(Some((every, first))).with_context(which)?;
+        ensure!(Some(&ways) == UNDISTURBED.get(), "{}: {ways:?}, undisturbed {UNDISTURBED:?}", which());
+    }
     Ok(When::During)
 }
 

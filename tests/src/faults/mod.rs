@@ -26,7 +26,7 @@ pub enum Victim {
     Driver,
     /// The process that continues held processes when the tracer cannot.
     Guard,
-    /// Nobody: system calls of the main thread of `vramtrace run` are interrupted, from its first to its last.
+    /// Nobody: every second system call of the main thread of `vramtrace run` is interrupted, then fewer.
     Interrupted,
 }
 
