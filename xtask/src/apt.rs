@@ -51,9 +51,7 @@ impl Apt {
         _ = fs::remove_dir_all(&debs);
         fs::create_dir_all(&debs)?;
         run(self.command("apt-get").arg("download").args(packages).current_dir(&debs))?;
-        for package in fs::read_dir(&debs)? {
-            run(Command::new("dpkg-deb").arg("--extract").arg(package?.path()).arg(to))?;
-        }
+        extract(&debs, to)?;
         fs::remove_dir_all(&debs).context("cannot clean up")
     }
 }
@@ -66,6 +64,17 @@ pub(crate) fn unpack(scratch: &Path, suite: Option<&str>, component: &str, packa
     let sources = machine_sources(&codename, Wanted { suite, component })?;
     ensure!(!sources.is_empty(), "no package source of this machine names main of `{codename}`");
     Apt::new(scratch, &sources)?.unpack(packages.iter().map(|package| format!("{package}/{suite}")), to)
+}
+
+/// Unpacks the packages that lie in a folder into `to`.
+pub(crate) fn extract(packages: &Path, to: &Path) -> Result<()> {
+    for package in fs::read_dir(packages)? {
+        let package = package?.path();
+        if package.extension().is_some_and(|ending| ending == "deb") {
+            run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(to))?;
+        }
+    }
+    Ok(())
 }
 
 fn machine_sources(codename: &str, wanted: Wanted<'_>) -> Result<Sources> {

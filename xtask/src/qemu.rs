@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::command::{as_root, found, output, run, target};
+use crate::{
+    apt::extract,
+    command::{as_root, found, output, run, target},
+};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 /// Where packages have libraries, in the order of the search.
@@ -80,12 +83,7 @@ pub(crate) fn fetch() -> Result<()> {
     apt.args(["-oAPT::Sandbox::User=root", "-oDebug::NoLocking=true", "--quiet", "--quiet"]);
     apt.args(["install", "--download-only", "--yes", "--no-install-recommends", "qemu-system-x86"]);
     run(&mut apt).context("cannot download QEMU")?;
-    for package in fs::read_dir(&packages)? {
-        let package = package?.path();
-        if package.extension().is_some_and(|ending| ending == "deb") {
-            run(Command::new("dpkg-deb").arg("--extract").arg(package).arg(scratch.join("root")))?;
-        }
-    }
+    extract(&packages, &scratch.join("root"))?;
     fs::rename(scratch.join("root"), &home).context("no packages came")?;
     fs::remove_dir_all(&scratch).context("cannot clean up")?;
     ensure!(works(), "{} does not run", Qemu::get().emulator().display());

@@ -76,10 +76,10 @@ pub(super) fn load(instructions: &[bpf_insn], license: &CString, purpose: Purpos
         }
         _ => instructions,
     };
-    again::load(|| load_once(instructions, license, purpose, &mut [])).or_else(|first| {
+    load_once(instructions, license, purpose, &mut []).or_else(|first| {
         // A second try with a log: the first is quicker, and most loads succeed.
         let mut log = vec![0; 1 << 20];
-        again::load(|| load_once(instructions, license, purpose, &mut log)).map_err(|_| {
+        load_once(instructions, license, purpose, &mut log).map_err(|_| {
             let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
             io::Error::new(first.kind(), format!("{first}; verifier: {}", verdict(&text)))
         })
@@ -135,7 +135,7 @@ fn load_once(insns: &[bpf_insn], license: &CString, purpose: Purpose<'_>, log: &
         load.log_buf = log.as_mut_ptr() as u64;
         load.log_size = u32::try_from(log.len()).map_err(io::Error::other)?;
     }
-    bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr)
+    again::load(|| bpf_fd(bpf_cmd::BPF_PROG_LOAD, &mut attr))
 }
 
 /// Attaches a tracing program to the function it was loaded for. The link lasts as long as the descriptor.
